@@ -1,0 +1,81 @@
+//! The cluster behind one trait. `snapshot` is the embedded one: Nodes and Pods from a YAML file, in memory.
+//!
+//! Nothing here decides: a cluster reads, and writes one patch with a resourceVersion.
+
+mod facts;
+pub mod snapshot;
+
+use std::{fmt::Debug, sync::Arc};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::{
+    locate::{ExporterPod, Inventory, NodeFacts, NodeName},
+    policy::Selector,
+};
+pub use facts::{FactsError, exporter_pod, node_facts};
+
+/// A call to the cluster that did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The object is not there (404), or has another UID than the patch says.
+    #[error("node {node} is not there")]
+    NotFound {
+        /// The node asked for.
+        node: NodeName,
+    },
+    /// Somebody wrote in between (409): read again and decide again.
+    #[error("node {node} was changed by another writer meanwhile")]
+    Conflict {
+        /// The node that was to be written.
+        node: NodeName,
+    },
+    /// No answer in time. The outcome of a write is unknown until the node has been read.
+    #[error("no answer from the cluster about node {node} within {after_ms} ms")]
+    Timeout {
+        /// The node asked for.
+        node: NodeName,
+        /// How long was waited, in milliseconds.
+        after_ms: u64,
+    },
+    /// Something that a retry can cure: 429, 5xx, the connection.
+    #[error("the cluster cannot serve node {node} now: {message}")]
+    Unavailable {
+        /// The node asked for.
+        node: NodeName,
+        /// What the server or the connection said.
+        message: String,
+    },
+    /// A refusal that a retry does not cure: 401, 403, 422.
+    #[error("the cluster refuses to write node {node}: {message}")]
+    Refused {
+        /// The node asked for.
+        node: NodeName,
+        /// What the server said.
+        message: String,
+    },
+}
+
+/// A cluster. Implementations bound every call with a timeout and never retry by themselves.
+pub trait Cluster: Send + Sync + Debug {
+    /// Whether the first full list of nodes has been read. Until then nothing is decided.
+    fn ready(&self) -> bool;
+
+    /// The nodes as last seen. Cheap; may be behind the API server.
+    fn inventory(&self) -> Arc<Inventory>;
+
+    /// Changes whenever the inventory may have changed.
+    fn changes(&self) -> tokio::sync::watch::Receiver<u64>;
+
+    /// Read one node from the source of truth. `Ok(None)` if there is none of that name.
+    fn get<'a>(&'a self, node: &'a NodeName) -> BoxFuture<'a, Result<Option<NodeFacts>, ClusterError>>;
+
+    /// Apply one JSON merge patch (RFC 7396) that carries `metadata.resourceVersion`. Errors with
+    /// [`ClusterError::Conflict`] if the node has another one. Returns the node as it is afterwards.
+    fn patch<'a>(&'a self, node: &'a NodeName, patch: &'a Value) -> BoxFuture<'a, Result<NodeFacts, ClusterError>>;
+
+    /// The pods that any of the selectors matches and that are bound to a node.
+    fn exporter_pods<'a>(&'a self, selectors: &'a [Selector]) -> BoxFuture<'a, Result<Vec<ExporterPod>, String>>;
+}

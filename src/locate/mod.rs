@@ -1,0 +1,12 @@
+//! Labels of an alert to its target: a node, perhaps a GPU. A declared chain of links; each answer says which link matched,
+//! and nothing is ever guessed.
+
+mod chain;
+mod gpu;
+mod inventory;
+mod node;
+
+pub use chain::{Link, Located, Unmapped, UnmappedReason, locate};
+pub use gpu::{Gpu, gpu_of};
+pub use inventory::Inventory;
+pub use node::{ExporterPod, NodeFacts, NodeName, NodeNameError, Taint};

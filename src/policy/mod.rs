@@ -1,0 +1,187 @@
+//! The configuration: which alerts are ours, what is done for them, and within which limits.
+//!
+//! [`Config`] is what the rest of the program sees: parsed, checked and complete. [`load`] makes one from a file's text,
+//! whole or not at all.
+
+mod load;
+mod raw;
+mod selector;
+
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::alert::{Labels, Matcher};
+pub use load::{ConfigError, Problem, load};
+pub use selector::{Selector, SelectorError};
+
+/// The whole configuration, valid.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The name of this instance, written into each record so that two instances never share a node. Set at start only.
+    pub instance: String,
+    /// The prefix of our annotations and default taint, `gpu-quarantine.dev`. Set at start only.
+    pub domain: String,
+    /// Which nodes and alerts are ours.
+    pub scope: Scope,
+    /// How a node is isolated.
+    pub isolation: Isolation,
+    /// When a node is given back, unless a policy says otherwise.
+    pub release: Release,
+    /// How labels are mapped to nodes and GPUs.
+    pub locate: Locate,
+    /// How many nodes may be isolated.
+    pub guard: GuardLimits,
+    /// In order: the first that matches an alert wins.
+    pub policies: Vec<Policy>,
+}
+
+/// Which nodes and alerts are ours.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    /// Only nodes that it matches are ever isolated.
+    pub nodes: Selector,
+    /// What an alert must meet; else it is `out_of_scope`.
+    pub alerts: Vec<Matcher>,
+    /// Nodes that any of these matches are never touched, on top of control-plane nodes.
+    pub never: Vec<Selector>,
+}
+
+/// How a node is isolated. The effect of the taint is always `NoSchedule`.
+#[derive(Debug, Clone)]
+pub struct Isolation {
+    /// The key of the taint; its value is the name of the policy.
+    pub taint_key: String,
+    /// Whether nodes are cordoned as well.
+    pub cordon: bool,
+    /// Keys of earlier configurations, whose recorded taints are still ours to remove.
+    pub former_keys: BTreeSet<String>,
+}
+
+/// When a node is given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    /// The hold-down: how long every claim must have been cleared, on our clock.
+    pub after: Duration,
+    /// What must be shown besides. Never empty.
+    pub require: BTreeSet<Requirement>,
+}
+
+/// What a release needs besides the hold-down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Requirement {
+    /// Alertmanager reported the alerts as resolved.
+    Resolved,
+    /// A person says so.
+    Manual,
+}
+
+/// Which labels name nodes and GPUs, in order. An empty list turns that link of the chain off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Locate {
+    /// Labels whose value is the name of a Node.
+    pub node_labels: Vec<String>,
+    /// Labels whose value is a host name.
+    pub hostname_labels: Vec<String>,
+    /// Labels whose value is an `ip:port` of a scrape target.
+    pub instance_labels: Vec<String>,
+    /// Whether `pod` and `namespace` may name an exporter pod.
+    pub exporter_pod_labels: bool,
+    /// Labels whose value is the UUID of a GPU.
+    pub uuid_labels: Vec<String>,
+    /// Labels whose value is the PCI bus id of a GPU.
+    pub pci_labels: Vec<String>,
+    /// Labels whose value is the index of a GPU (`3` or `nvidia3`).
+    pub index_labels: Vec<String>,
+    /// A pod that any of these matches is a DCGM exporter.
+    pub exporter_pods: Vec<Selector>,
+}
+
+/// How many nodes may be isolated by us at once. The larger of the two holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GuardLimits {
+    /// A number of nodes.
+    pub max_isolated_count: u32,
+    /// A percentage of the nodes in scope, 0 to 100, rounded down to whole nodes.
+    pub max_isolated_percent: f64,
+}
+
+/// A configured rule: for alerts that match, do this.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Unique; a valid value of a taint, since that is where it is written.
+    pub name: String,
+    /// All must match.
+    pub matchers: Vec<Matcher>,
+    /// What is done.
+    pub action: Action,
+    /// Its own release rules, if they differ.
+    pub release: Option<Release>,
+}
+
+/// What a policy does, weakest first, so that the strongest of several is their maximum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Prove that alerts arrive.
+    Heartbeat,
+    /// Report, touch nothing.
+    Observe,
+    /// Block the release of the node while the alert fires.
+    Freeze,
+    /// Taint the node, and cordon it if so configured.
+    Isolate,
+    /// Isolate, and ask the pods that opted in to leave.
+    Evict,
+}
+
+impl Action {
+    /// The word of the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Heartbeat => "heartbeat",
+            Self::Observe => "observe",
+            Self::Freeze => "freeze",
+            Self::Isolate => "isolate",
+            Self::Evict => "evict",
+        }
+    }
+
+    /// Whether it takes the node out of service.
+    #[must_use]
+    pub fn isolates(self) -> bool {
+        self >= Self::Isolate
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Config {
+    /// The first policy that matches, which is the one that counts.
+    #[must_use]
+    pub fn policy_for(&self, labels: &Labels) -> Option<&Policy> {
+        self.policies.iter().find(|p| p.matchers.iter().all(|m| m.matches(labels)))
+    }
+
+    /// The release rules of the policy of that name; those of the whole configuration if it has none or is gone.
+    #[must_use]
+    pub fn release_for(&self, policy: &str) -> &Release {
+        self.policies
+            .iter()
+            .find(|p| p.name == policy)
+            .and_then(|p| p.release.as_ref())
+            .unwrap_or(&self.release)
+    }
+
+    /// The name of an annotation of ours, e.g. `gpu-quarantine.dev/record`.
+    #[must_use]
+    pub fn annotation(&self, name: &str) -> String {
+        format!("{}/{name}", self.domain)
+    }
+}
