@@ -5,7 +5,7 @@
 mod facts;
 pub mod snapshot;
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::RwLock};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -63,8 +63,8 @@ pub trait Cluster: Send + Sync + Debug {
     /// Whether the first full list of nodes has been read. Until then nothing is decided.
     fn ready(&self) -> bool;
 
-    /// The nodes as last seen. Cheap; may be behind the API server.
-    fn inventory(&self) -> Arc<Inventory>;
+    /// The nodes as last seen; may be behind the API server. The lock is held for look-ups only, never across an await.
+    fn inventory(&self) -> &RwLock<Inventory>;
 
     /// Changes whenever the inventory may have changed.
     fn changes(&self) -> tokio::sync::watch::Receiver<u64>;
