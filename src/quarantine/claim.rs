@@ -1,0 +1,239 @@
+//! Claims and their members: which alerts hold a node, and since when.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::record::Unknown;
+use crate::{
+    alert::{Alert, Fingerprint},
+    locate::Gpu,
+    policy::Action,
+};
+
+/// What is kept of an annotation, in characters.
+const MAX_NOTE: usize = 240;
+/// Members that are over are kept for people, so many per claim.
+const MAX_RESOLVED: usize = 8;
+
+/// A policy's hold on one node, keyed by alert name and GPU (or the node as a whole).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The alert name.
+    pub alert: String,
+    /// The GPU; absent for the node as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
+    /// The policy that made it, by name; it may be gone from the configuration since.
+    pub policy: String,
+    /// What that policy does.
+    pub action: Action,
+    /// Where it stands.
+    pub state: ClaimState,
+    /// When it first fired, on our clock.
+    pub since: Timestamp,
+    /// When its last member ended, on our clock; the hold-down runs from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleared: Option<Timestamp>,
+    /// What the alerts ask for before release, on top of their policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recovery: Vec<Recovery>,
+    /// The alerts behind it.
+    #[serde(default)]
+    pub members: Vec<Member>,
+    /// The alert's annotation `summary`, cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// The alert's annotation `runbook_url`, cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runbook: Option<String>,
+    /// Fields that we do not know.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+/// Where a claim stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimState {
+    /// A member fires.
+    Firing,
+    /// All members are over.
+    Cleared,
+    /// Given up because the node was released by hand; it does not count again until it was seen cleared for the hold-down.
+    Released,
+}
+
+/// What an alert's label `recovery` asks for. `auto` asks for nothing beyond the policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recovery {
+    /// The node must have rebooted.
+    Reboot,
+    /// The GPU or the machine must have been replaced.
+    Replace,
+    /// A person must say so.
+    Manual,
+}
+
+impl Recovery {
+    /// From an alert's label; a value that we do not know is for a person to judge.
+    #[must_use]
+    pub fn of(alert: &Alert) -> Option<Self> {
+        match alert.labels.get("recovery") {
+            None | Some("auto") => None,
+            Some("reboot") => Some(Self::Reboot),
+            Some("replace") => Some(Self::Replace),
+            Some(_) => Some(Self::Manual),
+        }
+    }
+
+    /// The word of the label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reboot => "reboot",
+            Self::Replace => "replace",
+            Self::Manual => "manual",
+        }
+    }
+}
+
+/// One alert of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its fingerprint.
+    pub fp: Fingerprint,
+    /// The latest `startsAt` seen.
+    #[serde(rename = "startsAt")]
+    pub starts_at: Timestamp,
+    /// When it ended, as its sender says.
+    #[serde(default, rename = "endsAt", skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<Timestamp>,
+    /// It ended, and its sender did not say when.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
+    /// Fields that we do not know.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+impl Member {
+    /// Whether it fires.
+    #[must_use]
+    pub fn fires(&self) -> bool {
+        self.ends_at.is_none() && !self.ended
+    }
+}
+
+/// A past hold on the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Episode {
+    /// The alert name.
+    pub alert: String,
+    /// The GPU; absent for the node as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
+    /// First firing, on our clock.
+    pub from: Timestamp,
+    /// Release, on our clock.
+    pub to: Timestamp,
+    /// What ended it: `resolved`, `hand`.
+    pub by: String,
+    /// Fields that we do not know.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+impl Claim {
+    /// A claim without members.
+    pub(super) fn new(alert: &Alert, gpu: Option<Gpu>, policy: &str, action: Action, now: Timestamp) -> Self {
+        Self {
+            alert: alert.name.clone(),
+            gpu,
+            policy: policy.to_owned(),
+            action,
+            state: ClaimState::Firing,
+            since: now,
+            cleared: None,
+            recovery: Vec::new(),
+            members: Vec::new(),
+            summary: note(alert, "summary"),
+            runbook: note(alert, "runbook_url"),
+            other: Unknown::new(),
+        }
+    }
+
+    /// Whether any member fires.
+    #[must_use]
+    pub fn fires(&self) -> bool {
+        self.members.iter().any(Member::fires)
+    }
+
+    /// What it is about, for a sentence: `GpuLost on GPU-5fd4...`.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        match &self.gpu {
+            Some(gpu) => format!("{} on {gpu}", self.alert),
+            None => self.alert.clone(),
+        }
+    }
+
+    pub(super) fn has_notes(&self) -> bool {
+        self.summary.is_some() || self.runbook.is_some()
+    }
+
+    pub(super) fn has_resolved_beside_firing(&self) -> bool {
+        self.state == ClaimState::Firing && self.members.iter().any(|m| !m.fires())
+    }
+
+    /// Fold a firing alert in.
+    ///
+    /// A firing always counts: the same (fingerprint, startsAt) can fire again after its resolve. `startsAt` only grows, so
+    /// that the order of deliveries does not matter.
+    /// Whether anything changed.
+    pub(super) fn fire(&mut self, alert: &Alert, exact: bool) -> bool {
+        let mut changed = false;
+        if let Some(asked) = Recovery::of(alert)
+            && let Err(at) = self.recovery.binary_search(&asked)
+        {
+            self.recovery.insert(at, asked);
+            changed = true;
+        }
+        let Some(member) = self.members.iter_mut().find(|m| m.fp == alert.fingerprint) else {
+            self.members.push(Member {
+                fp: alert.fingerprint,
+                starts_at: alert.starts_at,
+                ends_at: None,
+                ended: false,
+                other: Unknown::new(),
+            });
+            return true;
+        };
+        let was = (member.starts_at, member.fires());
+        member.starts_at = if exact { alert.starts_at } else { member.starts_at.max(alert.starts_at) };
+        member.ends_at = None;
+        member.ended = false;
+        changed || (member.starts_at, true) != was
+    }
+
+    /// Fold a resolved alert in: it counts if its `startsAt` is not older than its member's (P5).
+    /// Whether it ended its member.
+    pub(super) fn resolve(&mut self, alert: &Alert) -> bool {
+        let Some(member) = self.members.iter_mut().find(|m| m.fp == alert.fingerprint) else { return false };
+        if !member.fires() || alert.starts_at < member.starts_at {
+            return false;
+        }
+        member.starts_at = alert.starts_at;
+        member.ends_at = alert.ends_at;
+        member.ended = alert.ends_at.is_none();
+        let over: Vec<Fingerprint> = self.members.iter().filter(|m| !m.fires()).map(|m| m.fp).collect();
+        if let Some(oldest) = over.len().checked_sub(MAX_RESOLVED).filter(|n| *n > 0).and_then(|_| over.first()) {
+            self.members.retain(|m| m.fp != *oldest);
+        }
+        true
+    }
+}
+
+fn note(alert: &Alert, name: &str) -> Option<String> {
+    alert.annotations.get(name).map(|text| text.chars().take(MAX_NOTE).collect())
+}

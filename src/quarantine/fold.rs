@@ -1,0 +1,196 @@
+//! Folding what was heard into the claims of one node. Within one body, firing dominates: resolves are folded first.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    claim::{Claim, ClaimState},
+    outcome::{Outcome, Verdict},
+    record::{Identity, Record},
+};
+use crate::{
+    alert::{Alert, Status},
+    locate::{Gpu, NodeFacts},
+    policy::Action,
+};
+
+/// How long after a node's creation an older alert counts as one about the machine before.
+const STALE_FOR: SignedDuration = SignedDuration::from_mins(10);
+
+/// The policy that an alert matched, as far as it acts on nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule<'a> {
+    /// Its name.
+    pub policy: &'a str,
+    /// `freeze`, `isolate` or `evict`.
+    pub action: Action,
+}
+
+/// An alert that was mapped to the node.
+#[derive(Debug, Clone)]
+pub struct Heard<'a> {
+    /// The alert.
+    pub alert: &'a Alert,
+    /// The GPU that it names.
+    pub gpu: Option<Gpu>,
+    /// `None` if no policy acts for it; a resolve still ends its member, since claims survive edits of the configuration.
+    pub rule: Option<Rule<'a>>,
+}
+
+/// What folding did to one alert. The final verdict of a firing depends on what is decided for its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Folded {
+    /// It stands in this claim, by index; whether that changed anything.
+    In(usize, bool),
+    /// It ended its member.
+    Resolved,
+    /// There was nothing to end.
+    NothingToEnd,
+    /// It did not fit in.
+    Overflow,
+    /// Decided at once.
+    Done(Verdict),
+}
+
+/// Fold all of `heard` into `record`. `new_claims` says why no new claim may be made, if so.
+pub(super) fn fold(
+    record: &mut Record,
+    node: &NodeFacts,
+    heard: &[Heard<'_>],
+    complete: bool,
+    no_new_claims: Option<&str>,
+    now: Timestamp,
+) -> Vec<Folded> {
+    let mut folded: Vec<Option<Folded>> = vec![None; heard.len()];
+    if complete {
+        drop_missing(record, heard);
+    }
+    for (heard, slot) in heard.iter().zip(&mut folded) {
+        if heard.alert.status == Status::Resolved {
+            *slot = Some(resolve(record, heard));
+        }
+    }
+    let mut full = false;
+    for (heard, slot) in heard.iter().zip(&mut folded) {
+        if heard.alert.status == Status::Firing {
+            *slot = Some(fire(record, node, heard, complete, no_new_claims, now, &mut full));
+        }
+    }
+    folded.into_iter().flatten().collect()
+}
+
+/// A complete pull proves that what it does not list is over.
+fn drop_missing(record: &mut Record, heard: &[Heard<'_>]) {
+    for claim in &mut record.claims {
+        claim.members.retain(|m| {
+            !m.fires() || heard.iter().any(|h| h.alert.status == Status::Firing && h.alert.fingerprint == m.fp)
+        });
+    }
+    record.overflow = false;
+}
+
+fn resolve(record: &mut Record, heard: &Heard<'_>) -> Folded {
+    // By fingerprint in every claim of that alert: the same labels are the same alert, whatever GPU they were read as then.
+    let mut changed = false;
+    for claim in record.claims.iter_mut().filter(|c| c.alert == heard.alert.name) {
+        changed |= claim.resolve(heard.alert);
+    }
+    if changed { Folded::Resolved } else { Folded::NothingToEnd }
+}
+
+fn fire(
+    record: &mut Record,
+    node: &NodeFacts,
+    heard: &Heard<'_>,
+    exact: bool,
+    no_new_claims: Option<&str>,
+    now: Timestamp,
+    full: &mut bool,
+) -> Folded {
+    let alert = heard.alert;
+    let Some(rule) = heard.rule else {
+        return Folded::Done(Verdict::new(Outcome::Unmatched, "no policy acts for it"));
+    };
+    let at = record.claims.iter().position(|c| c.alert == alert.name && c.gpu == heard.gpu);
+    let known = at.is_some_and(|i| record.claims[i].members.iter().any(|m| m.fp == alert.fingerprint));
+    if !known {
+        if let Some(created) = node.created
+            && alert.starts_at < created
+            && now < created + STALE_FOR
+        {
+            return Folded::Done(Verdict::new(
+                Outcome::Stale,
+                format!("it began at {}, before the node was created at {created}", alert.starts_at),
+            ));
+        }
+        if let (None, Some(why)) = (at, no_new_claims) {
+            return Folded::Done(Verdict::new(Outcome::OutOfScope, why));
+        }
+        if *full {
+            record.overflow = true;
+            return Folded::Overflow;
+        }
+    }
+    // A member or claim is taken back if it does not fit; one that is there already costs nothing.
+    let before = (!known).then(|| (record.claims.len(), at.map(|i| record.claims[i].clone())));
+    let i = at.unwrap_or_else(|| {
+        record.claims.push(Claim::new(alert, heard.gpu.clone(), rule.policy, rule.action, now));
+        record.claims.len() - 1
+    });
+    let claim = &mut record.claims[i];
+    let mut changed = claim.fire(alert, exact);
+    if rule.action > claim.action {
+        claim.action = rule.action;
+        rule.policy.clone_into(&mut claim.policy);
+        changed = true;
+    }
+    if let Some((len, old)) = before
+        && !record.has_room()
+    {
+        if let Some(old) = old {
+            record.claims[i] = old;
+        }
+        record.claims.truncate(len);
+        record.overflow = true;
+        *full = true;
+        return Folded::Overflow;
+    }
+    Folded::In(i, changed)
+}
+
+/// An index names a GPU only until the node reboots: afterwards such a claim is one on the node as a whole.
+pub(super) fn widen_after_reboot(record: &mut Record, node: &NodeFacts) {
+    let now = Identity::of(node).boot_id;
+    if now.is_none() || record.node.boot_id.is_none() || now == record.node.boot_id {
+        return;
+    }
+    record.node.boot_id = now;
+    let (by_index, mut claims): (Vec<Claim>, Vec<Claim>) =
+        record.claims.drain(..).partition(|c| matches!(c.gpu, Some(Gpu::Index(_))));
+    for mut claim in by_index {
+        claim.gpu = None;
+        let Some(whole) = claims.iter_mut().find(|c| c.alert == claim.alert && c.gpu.is_none()) else {
+            claims.push(claim);
+            continue;
+        };
+        for member in claim.members {
+            match whole.members.iter_mut().find(|m| m.fp == member.fp) {
+                Some(known) if member.fires() => *known = member,
+                Some(_) => {}
+                None => whole.members.push(member),
+            }
+        }
+        whole.since = whole.since.min(claim.since);
+        whole.cleared = whole.cleared.max(claim.cleared);
+        whole.action = whole.action.max(claim.action);
+        if claim.state == ClaimState::Firing {
+            whole.state = ClaimState::Firing;
+            whole.cleared = None;
+        }
+        for asked in claim.recovery {
+            if let Err(at) = whole.recovery.binary_search(&asked) {
+                whole.recovery.insert(at, asked);
+            }
+        }
+    }
+    record.claims = claims;
+}

@@ -1,0 +1,23 @@
+//! The heart: given a node, its record and what was heard of it, what is to be written, and what becomes of each alert.
+//!
+//! Pure: no I/O, no clock, no randomness, and of this crate only the types of `alert`, `policy` and `locate`. The same function
+//! serves the live service, replay and the property tests.
+
+mod claim;
+mod decide;
+mod fold;
+mod guard;
+mod outcome;
+mod record;
+mod release;
+mod scope;
+mod view;
+
+pub use claim::{Claim, ClaimState, Episode, Member, Recovery};
+pub use decide::{Context, Decision, Effect, decide};
+pub use fold::{Heard, Rule};
+pub use guard::{Slots, limit};
+pub use outcome::{Outcome, Verdict};
+pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, VERSION, read};
+pub use scope::{Standing, standing};
+pub use view::{NodeState, NodeView};

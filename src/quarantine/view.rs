@@ -1,0 +1,209 @@
+//! The node as people and programs see it: one shape everywhere.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{
+    claim::{Claim, ClaimState, Episode},
+    decide::{EFFECT, RECORD, is_pending},
+    record::{Record, Stored, read},
+    release::{Wait, forgotten_at, waits_for},
+    scope::{Standing, standing, word},
+};
+use crate::{
+    locate::{NodeFacts, NodeName, Taint},
+    policy::Config,
+};
+
+/// The state of a node, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    /// Nothing of ours stands on it.
+    Free,
+    /// Something wants it isolated and the guard refuses.
+    Pending,
+    /// Isolated, and a fault fires.
+    Isolated,
+    /// Isolated, every fault is over, and the release waits.
+    Clearing,
+    /// Nobody can tell how it is; nothing is changed.
+    Suspect,
+    /// Isolated, and a person wants it to stay so.
+    Held,
+    /// A person wants nothing done to it.
+    Ignored,
+}
+
+impl NodeState {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Free, Self::Pending, Self::Isolated, Self::Clearing, Self::Suspect, Self::Held, Self::Ignored];
+
+    /// The word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Pending => "pending",
+            Self::Isolated => "isolated",
+            Self::Clearing => "clearing",
+            Self::Suspect => "suspect",
+            Self::Held => "held",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeView {
+    /// `metadata.name`.
+    pub name: NodeName,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// Whether our isolation is in force.
+    pub isolated: bool,
+    /// `spec.unschedulable`.
+    pub unschedulable: bool,
+    /// `spec.taints`, everybody's.
+    pub taints: Vec<Taint>,
+    /// In one word.
+    pub state: NodeState,
+    /// What it waits for, as a sentence; `nothing` if it waits for nothing.
+    pub waiting_for: String,
+    /// The claims on it.
+    pub claims: Vec<Claim>,
+    /// Past episodes.
+    pub history: Vec<Episode>,
+    /// Since when it has waited for the guard.
+    #[serde(skip)]
+    pub pending_since: Option<Timestamp>,
+    /// When it must be decided again though nothing was heard.
+    #[serde(skip)]
+    pub due: Option<Timestamp>,
+    /// Whether the guard counts it among the nodes in scope.
+    #[serde(skip)]
+    pub in_scope: bool,
+}
+
+impl NodeView {
+    /// Look at a node.
+    #[must_use]
+    pub fn of(node: &NodeFacts, config: &Config, now: Timestamp) -> Self {
+        let text = node.annotations.get(&config.annotation(RECORD)).map(String::as_str);
+        let standing = standing(node, config);
+        let mut view = Self {
+            name: node.name.clone(),
+            uid: node.uid.clone(),
+            isolated: false,
+            unschedulable: node.unschedulable,
+            taints: node.taints.clone(),
+            state: NodeState::Free,
+            waiting_for: "nothing".to_owned(),
+            claims: Vec::new(),
+            history: Vec::new(),
+            pending_since: None,
+            due: None,
+            in_scope: standing == Standing::InScope,
+        };
+        match read(text, node, &config.instance) {
+            Stored::Ours(record) => view.with_record(node, *record, config, now),
+            Stored::None => view.orphan(config),
+            Stored::Unreadable(why) => {
+                view.orphan(config);
+                view.state = NodeState::Suspect;
+                view.waiting_for = format!("a person or the next alert: the record cannot be used, {why}");
+            }
+            Stored::Untouchable(why) => {
+                view.isolated = node.taints.iter().any(|t| t.key == config.isolation.taint_key && t.effect == EFFECT);
+                view.state = NodeState::Suspect;
+                view.waiting_for = format!("a person: {why}");
+            }
+        }
+        if let Some(reason) = word(node, config, "ignore") {
+            view.state = NodeState::Ignored;
+            view.waiting_for = format!("a person to remove the annotation {}: {reason}", config.annotation("ignore"));
+            view.due = None;
+            view.pending_since = None;
+        }
+        if let Standing::Untouchable(_) = standing {
+            view.due = None;
+            view.pending_since = None;
+        }
+        view
+    }
+
+    /// Our taint without a record is an orphan: shown, never removed by itself.
+    fn orphan(&mut self, config: &Config) {
+        if self.taints.iter().any(|t| t.key == config.isolation.taint_key) {
+            let key = &config.isolation.taint_key;
+            self.waiting_for = format!("a person: the taint {key} stands here without a record of ours");
+        }
+    }
+
+    fn with_record(&mut self, node: &NodeFacts, record: Record, config: &Config, now: Timestamp) {
+        self.isolated = record.added.is_some();
+        if is_pending(&record) && self.in_scope {
+            self.state = NodeState::Pending;
+            self.pending_since = record.claims.iter().filter(|c| c.state == ClaimState::Firing).map(|c| c.since).min();
+            self.waiting_for = "room under guard.max_isolated".to_owned();
+        } else if record.added.is_some() {
+            let wait = waits_for(node, &record, config, now);
+            self.state = match wait {
+                Some(Wait::Firing) if record.claims.iter().any(|c| c.fires() && c.action.isolates()) => {
+                    NodeState::Isolated
+                }
+                _ => NodeState::Clearing,
+            };
+            if let Some(reason) = word(node, config, "hold") {
+                self.state = NodeState::Held;
+                self.waiting_for = format!("a person to remove the annotation {}: {reason}", config.annotation("hold"));
+            } else {
+                self.waiting_for = sentence(wait.as_ref(), &record, config);
+            }
+            self.due = match wait {
+                Some(Wait::HoldDown(until)) => Some(until),
+                None => Some(now),
+                _ => None,
+            };
+        } else if let Some(freeze) = record.claims.iter().find(|c| c.state == ClaimState::Firing) {
+            self.waiting_for = format!("{} to end before any release", freeze.subject());
+        }
+        let forgotten = record.claims.iter().filter_map(|c| forgotten_at(c, config)).min();
+        self.due = [self.due, forgotten].into_iter().flatten().min();
+        self.claims = record.claims;
+        self.history = record.history;
+    }
+}
+
+fn sentence(wait: Option<&Wait>, record: &Record, config: &Config) -> String {
+    match wait {
+        None => "its release, which is due".to_owned(),
+        Some(Wait::Firing) => {
+            let mut firing = record.claims.iter().filter(|c| c.state == ClaimState::Firing);
+            let first = firing.next().map(Claim::subject).unwrap_or_default();
+            match firing.count() {
+                0 => format!("{first} to end"),
+                n => format!("{first} and {n} more to end"),
+            }
+        }
+        Some(Wait::Held(reason)) => format!("a person: {reason}"),
+        Some(Wait::ForeignKey(key)) => {
+            format!("a person: the recorded taint {key} is not ours by this configuration, add it to isolation.former_keys")
+        }
+        Some(Wait::Overflow) => "a person: more alerts came than the record holds".to_owned(),
+        Some(Wait::Person(asks)) => {
+            format!("a person to remove the taint {}: {asks}", config.isolation.taint_key)
+        }
+        Some(Wait::HoldDown(until)) => format!("the hold-down: released at {until} if nothing fires again"),
+    }
+}
