@@ -1,0 +1,33 @@
+# A thin layer over cargo: what a target runs is all there is to it.
+.DEFAULT_GOAL := help
+.PHONY: help demo test soak bench lint
+
+# How many times more random cases `make soak` runs than `make test`.
+SOAK ?= 20
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## see it work: a fault, the isolation and the release, on an embedded cluster
+	cargo run --locked --quiet -- demo
+
+test: ## all tests; needs nothing but Rust and a C compiler
+	cargo test --locked
+
+# Optimised, so that many cases take minutes; with the checks of a debug build, which are what the cases are to trip.
+soak: export GPU_QUARANTINE_SOAK = $(SOAK)
+soak: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
+soak: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
+soak: export CARGO_PROFILE_RELEASE_LTO = off
+soak: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS = 16
+soak: ## the same tests with SOAK (20) times the random cases
+	cargo test --locked --release
+
+bench: ## measure
+	cargo bench --locked
+
+lint: ## formatting, clippy, dependencies (cargo-deny 0.20), alerting rules (promtool)
+	cargo fmt --check
+	cargo clippy --all-targets --locked -- -D warnings
+	cargo deny --locked check -D unmatched-skip -D unnecessary-skip bans licenses sources
+	.ci/rules
