@@ -58,6 +58,26 @@ pub enum ClusterError {
     },
 }
 
+impl ClusterError {
+    /// The kind of failure in one word, for a metric label.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not_found",
+            Self::Conflict { .. } => "conflict",
+            Self::Timeout { .. } => "timeout",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Refused { .. } => "refused",
+        }
+    }
+
+    /// Whether a retry can cure it.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        !matches!(self, Self::Refused { .. })
+    }
+}
+
 /// A cluster. Implementations bound every call with a timeout and never retry by themselves.
 pub trait Cluster: Send + Sync + Debug {
     /// Whether the first full list of nodes has been read. Until then nothing is decided.

@@ -1,0 +1,99 @@
+//! Deliveries on a virtual clock and an embedded cluster: the machine behind `replay` and `explain`.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::{
+    alert::{Alert, Delivery},
+    cluster::snapshot::SnapshotCluster,
+    engine::{AlertResult, Answer, Clock, Engine, Step, VirtualClock},
+    metrics::Metrics,
+    policy::Config,
+    quarantine::NodeView,
+};
+
+/// What a replay comes to. Same inputs, same bytes.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    /// One per alert, in the order of the bodies.
+    pub(super) results: Vec<AlertResult>,
+    /// Each change of a node's effective action.
+    pub(super) steps: Vec<Step>,
+    /// The nodes as they are at the end.
+    pub(super) nodes: Vec<NodeView>,
+}
+
+/// A cluster, an engine and a clock that only moves when told to.
+pub(super) struct Incident {
+    engine: Engine,
+    clock: Arc<VirtualClock>,
+    new_steps: Arc<Mutex<Vec<Step>>>,
+}
+
+impl Incident {
+    /// Begin at the latest time that the records of the cluster speak of.
+    pub(super) async fn begin(config: Config, cluster: SnapshotCluster) -> Self {
+        let clock = Arc::new(VirtualClock::at(Timestamp::UNIX_EPOCH));
+        let new_steps = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&new_steps);
+        let engine = Engine::new(
+            Arc::new(cluster),
+            config,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            Arc::new(Metrics::new()),
+            Box::new(move |step| sink.lock().unwrap_or_else(PoisonError::into_inner).push(step)),
+        )
+        .one_at_a_time();
+        let views = engine.views();
+        let claims = views.iter().flat_map(|v| &v.claims).flat_map(|c| [Some(c.since), c.cleared]).flatten();
+        let past = views.iter().flat_map(|v| &v.history).map(|h| h.to);
+        if let Some(latest) = claims.chain(past).max() {
+            clock.advance_to(latest);
+        }
+        engine.refresh().await;
+        Self { engine, clock, new_steps }
+    }
+
+    /// Where the clock stands.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The engine.
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Take a body at its latest time. Timers that are due before it fire first.
+    pub(super) async fn deliver(&mut self, delivery: Delivery) -> Answer {
+        let times = |a: &Alert| [Some(a.starts_at), a.ends_at];
+        if let Some(latest) = delivery.alerts.iter().flatten().flat_map(times).flatten().max() {
+            self.advance_to(latest).await;
+        }
+        self.engine.deliver(delivery).await
+    }
+
+    /// Let time pass. Timers fire when they are due.
+    pub(super) async fn advance(&mut self, by: SignedDuration) {
+        let until = self.now().checked_add(by).unwrap_or(Timestamp::MAX);
+        self.advance_to(until).await;
+    }
+
+    async fn advance_to(&mut self, until: Timestamp) {
+        while let Some(due) = self.engine.next_due().filter(|due| *due <= until) {
+            self.clock.advance_to(due);
+            self.engine.run_due().await;
+        }
+        self.clock.advance_to(until);
+    }
+
+    /// The steps since the last call.
+    pub(super) fn new_steps(&self) -> Vec<Step> {
+        mem::take(&mut *self.new_steps.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,143 @@
+//! The commands, one module each, and what they share: flags, files, exit codes.
+
+mod demo;
+mod explain;
+mod incident;
+mod replay;
+mod serve;
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::{
+    cluster::snapshot::SnapshotCluster,
+    policy::{self, Config},
+};
+
+/// Alertmanager webhook receiver that isolates Kubernetes nodes with GPU faults and gives them back when the fault is gone.
+#[derive(Debug, Parser)]
+#[command(name = "gpu-quarantine", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Receive alerts and act on them.
+    Serve(serve::Args),
+    /// Run recorded webhook bodies through the same decisions, on a virtual clock and an embedded cluster.
+    Replay(replay::Args),
+    /// Say for each alert of a body which policy and node it is about, why, and what would be done.
+    Explain(explain::Args),
+    /// Run a recorded incident over HTTP against the embedded cluster and show what an on-call engineer would see.
+    Demo(demo::Args),
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Where the configuration and the embedded cluster come from.
+#[derive(Debug, clap::Args)]
+struct Sources {
+    /// The configuration file.
+    #[arg(long = "config.file", value_name = "FILE")]
+    config: PathBuf,
+    /// The embedded cluster: a YAML stream of Nodes and Pods, as `kubectl get nodes,pods -A -o yaml` prints them.
+    #[arg(long, value_name = "FILE")]
+    cluster: PathBuf,
+}
+
+impl Sources {
+    fn load(&self) -> Result<(Config, SnapshotCluster), Failure> {
+        let config = load_config(&self.config)?;
+        let text = read_file(&self.cluster)?;
+        let cluster = SnapshotCluster::load(&self.cluster.display().to_string(), &text, &config.domain)
+            .map_err(|e| Failure::input(e.to_string()))?;
+        Ok((config, cluster))
+    }
+}
+
+/// Why a command ended without success. The exit codes are part of the interface.
+#[derive(Debug)]
+struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// A difference, a finding or a refusal.
+    fn finding(message: impl Into<String>) -> Self {
+        Self { code: 1, message: message.into() }
+    }
+
+    /// Usage or bad input.
+    fn input(message: impl Into<String>) -> Self {
+        Self { code: 2, message: message.into() }
+    }
+
+    /// The cluster or a source cannot be reached, or this machine does not let us work.
+    fn unreachable(message: impl Into<String>) -> Self {
+        Self { code: 3, message: message.into() }
+    }
+}
+
+impl Cli {
+    /// Run the command. Exit codes: 0 well, 1 a difference, finding or refusal, 2 usage or bad input, 3 something unreachable.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let result = match self.command {
+            Command::Serve(args) => serve::run(args),
+            Command::Replay(args) => replay::run(&args),
+            Command::Explain(args) => explain::run(&args),
+            Command::Demo(args) => demo::run(&args),
+        };
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{}", failure.message);
+                ExitCode::from(failure.code)
+            }
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|e| Failure::input(format!("cannot read {}: {e}", path.display())))
+}
+
+fn load_config(path: &Path) -> Result<Config, Failure> {
+    let text = read_file(path)?;
+    policy::load(&path.display().to_string(), &text).map_err(|e| Failure::input(e.to_string()))
+}
+
+/// A file, or standard input for `-`.
+fn read_body(path: &str) -> Result<Vec<u8>, Failure> {
+    let mut body = Vec::new();
+    let read = if path == "-" {
+        io::stdin().read_to_end(&mut body).map(|_| ())
+    } else {
+        fs::read(path).map(|bytes| body = bytes)
+    };
+    read.map_err(|e| Failure::input(format!("cannot read {path}: {e}")))?;
+    Ok(body)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::unreachable(format!("cannot start the runtime: {e}")))
+}

@@ -1,0 +1,211 @@
+//! `replay`: recorded bodies through the same decisions, in CI or after an incident.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use similar::{ChangeTag, TextDiff};
+
+use super::{
+    Failure, Output, Sources,
+    incident::{Incident, Outcome},
+    read_body, read_file, runtime,
+};
+use crate::{
+    alert::{Delivery, parse_body},
+    engine::{AlertResult, Step},
+    quarantine::NodeState,
+};
+
+/// Run recorded webhook bodies.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    sources: Sources,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value = "text")]
+    output: Output,
+    /// Compare the result with a saved JSON output; exit 1 with a diff if it differs.
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+    /// In order: a file with a webhook body, a directory of them (*.json, in name order), `-` for standard input, or `+10m` to
+    /// let time pass.
+    #[arg(required = true, value_name = "STEP")]
+    steps: Vec<String>,
+}
+
+enum Input {
+    Body { name: String, delivery: Delivery },
+    Pass(SignedDuration),
+}
+
+/// Read all steps before the first is taken, so that a bad one is told at once.
+fn inputs(steps: &[String]) -> Result<Vec<Input>, Failure> {
+    let mut inputs = Vec::new();
+    for step in steps {
+        if let Some(text) = step.strip_prefix('+') {
+            let by = humantime::parse_duration(text)
+                .ok()
+                .and_then(|d| SignedDuration::try_from(d).ok())
+                .ok_or_else(|| Failure::input(format!("step {step:?} is not a duration: write +10m, +1h30m or +90s")))?;
+            inputs.push(Input::Pass(by));
+        } else if step != "-" && Path::new(step).is_dir() {
+            for file in bodies_of(step)? {
+                inputs.push(body(&file)?);
+            }
+        } else {
+            inputs.push(body(step)?);
+        }
+    }
+    Ok(inputs)
+}
+
+fn bodies_of(dir: &str) -> Result<Vec<String>, Failure> {
+    let failed = |e: std::io::Error| Failure::input(format!("cannot read the directory {dir}: {e}"));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|e| e == "json") {
+            files.push(path.display().to_string());
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(Failure::input(format!("the directory {dir} has no *.json files")));
+    }
+    Ok(files)
+}
+
+fn body(path: &str) -> Result<Input, Failure> {
+    let delivery = parse_body(&read_body(path)?).map_err(|e| Failure::input(format!("{path}: {e}")))?;
+    let name = Path::new(path).file_name().map_or_else(|| path.to_owned(), |n| n.to_string_lossy().into_owned());
+    Ok(Input::Body { name, delivery })
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let inputs = inputs(&args.steps)?;
+    let (config, cluster) = args.sources.load()?;
+    let (outcome, timeline) = runtime()?.block_on(async {
+        let mut incident = Incident::begin(config, cluster).await;
+        let mut timeline = Timeline::default();
+        let mut results = Vec::new();
+        let mut steps = incident.new_steps();
+        timeline.steps(&steps);
+        for input in inputs {
+            match input {
+                Input::Pass(by) => {
+                    timeline.line(incident.now(), &format!("{} pass", humantime::format_duration(by.unsigned_abs())));
+                    incident.advance(by).await;
+                    let new = incident.new_steps();
+                    timeline.steps(&new);
+                    steps.extend(new);
+                }
+                Input::Body { name, delivery } => {
+                    let (reason, count) = (delivery.receiver.clone(), delivery.alerts.len());
+                    let answer = incident.deliver(delivery).await;
+                    // Timers that were due before the body come first.
+                    let (before, after): (Vec<Step>, Vec<Step>) =
+                        incident.new_steps().into_iter().partition(|s| s.at < incident.now());
+                    timeline.steps(&before);
+                    timeline.body(incident.now(), &name, &reason, count, &answer.results);
+                    for warning in &answer.warnings {
+                        timeline.detail(&format!("warning: {warning}"));
+                    }
+                    timeline.steps(&after);
+                    results.extend(answer.results);
+                    steps.extend(before.into_iter().chain(after));
+                }
+            }
+        }
+        let outcome = Outcome { results, steps, nodes: incident.engine().views() };
+        timeline.end(incident.now(), &outcome);
+        Ok::<_, Failure>((outcome, timeline))
+    })?;
+    let json = serde_json::to_string_pretty(&outcome).map_err(|e| Failure::input(format!("cannot write JSON: {e}")))?;
+    match args.output {
+        Output::Json => println!("{json}"),
+        Output::Text => print!("{}", timeline.text),
+    }
+    match &args.expect {
+        None => Ok(()),
+        Some(file) => compare(file, &json),
+    }
+}
+
+fn compare(file: &Path, got: &str) -> Result<(), Failure> {
+    let want = read_file(file)?;
+    if want.trim_end() == got.trim_end() {
+        return Ok(());
+    }
+    let diff = TextDiff::from_lines(want.trim_end(), got.trim_end());
+    let mut text = format!("the result differs from {}:\n", file.display());
+    for group in diff.grouped_ops(3) {
+        for op in group {
+            for change in diff.iter_changes(&op) {
+                let sign = match change.tag() {
+                    ChangeTag::Delete => "- ",
+                    ChangeTag::Insert => "+ ",
+                    ChangeTag::Equal => "  ",
+                };
+                text.push_str(sign);
+                text.push_str(change.value().trim_end_matches('\n'));
+                text.push('\n');
+            }
+        }
+        text.push_str("  ...\n");
+    }
+    text.push_str("- is what was expected, + is what came");
+    Err(Failure::finding(text))
+}
+
+/// What happened, in the order in which it did, for people.
+#[derive(Default)]
+struct Timeline {
+    text: String,
+}
+
+impl Timeline {
+    fn line(&mut self, at: Timestamp, what: &str) {
+        self.text.push_str(&format!("{at:<24.0}  {what}\n"));
+    }
+
+    fn detail(&mut self, what: &str) {
+        self.text.push_str(&format!("{:24}    {what}\n", ""));
+    }
+
+    fn body(&mut self, at: Timestamp, name: &str, receiver: &str, count: usize, results: &[AlertResult]) {
+        let plural = if count == 1 { "" } else { "s" };
+        self.line(at, &format!("{name}: {count} alert{plural} for receiver {receiver}"));
+        for result in results {
+            self.detail(&sentence(result));
+        }
+    }
+
+    fn steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            let by = step.policy.as_ref().map(|p| format!(" (policy {p})")).unwrap_or_default();
+            self.line(step.at, &format!("{} {}{by}: {}", step.action.to_uppercase(), step.node, step.reason));
+        }
+    }
+
+    fn end(&mut self, at: Timestamp, outcome: &Outcome) {
+        self.line(at, "the end");
+        let mut touched = outcome.nodes.iter().filter(|n| n.state != NodeState::Free || !n.history.is_empty()).peekable();
+        if touched.peek().is_none() {
+            self.detail("no node was touched");
+        }
+        for node in touched {
+            self.detail(&format!("{} is {}, waiting for {}", node.name, node.state, node.waiting_for));
+        }
+    }
+}
+
+/// One result as a sentence.
+pub(super) fn sentence(result: &AlertResult) -> String {
+    let name = result.alertname.as_deref().unwrap_or("(no name)");
+    let node = result.node.as_ref().map(|n| format!(" {n}")).unwrap_or_default();
+    let policy = result.policy.as_ref().map(|p| format!(" (policy {p})")).unwrap_or_default();
+    format!("{name}{node}{policy}: {}, {}", result.outcome.as_str(), result.reason)
+}

@@ -1,0 +1,143 @@
+//! The fleet as the guard and the timers see it: who is isolated, who waits, who is due. An index over the records, kept in
+//! step with them and rebuilt from them at start.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::{
+    locate::NodeName,
+    policy::GuardLimits,
+    quarantine::{NodeState, NodeView, Slots, limit},
+};
+
+#[derive(Debug, Clone)]
+struct Entry {
+    resource_version: String,
+    state: NodeState,
+    isolated: bool,
+    pending_since: Option<Timestamp>,
+    due: Option<Timestamp>,
+    in_scope: bool,
+}
+
+/// The index.
+#[derive(Debug, Default)]
+pub(super) struct Fleet {
+    nodes: BTreeMap<NodeName, Entry>,
+    in_scope: usize,
+    isolated: BTreeSet<NodeName>,
+    /// Slots taken by isolations that are being written.
+    reserved: BTreeSet<NodeName>,
+    pending: BTreeSet<(Timestamp, NodeName)>,
+    due: BTreeSet<(Timestamp, NodeName)>,
+}
+
+impl Fleet {
+    /// Take a node as it is now.
+    pub(super) fn update(&mut self, view: &NodeView, resource_version: &str) {
+        self.remove(&view.name);
+        let name = &view.name;
+        if view.in_scope {
+            self.in_scope += 1;
+        }
+        if view.isolated {
+            self.isolated.insert(name.clone());
+        }
+        if let Some(since) = view.pending_since {
+            self.pending.insert((since, name.clone()));
+        }
+        if let Some(due) = view.due {
+            self.due.insert((due, name.clone()));
+        }
+        let entry = Entry {
+            resource_version: resource_version.to_owned(),
+            state: view.state,
+            isolated: view.isolated,
+            pending_since: view.pending_since,
+            due: view.due,
+            in_scope: view.in_scope,
+        };
+        self.nodes.insert(name.clone(), entry);
+    }
+
+    /// Forget a node that is gone.
+    pub(super) fn remove(&mut self, name: &NodeName) {
+        let Some(old) = self.nodes.remove(name) else { return };
+        if old.in_scope {
+            self.in_scope -= 1;
+        }
+        if old.isolated {
+            self.isolated.remove(name);
+        }
+        if let Some(since) = old.pending_since {
+            self.pending.remove(&(since, name.clone()));
+        }
+        if let Some(due) = old.due {
+            self.due.remove(&(due, name.clone()));
+        }
+    }
+
+    /// Decide this node again at `at`, although nothing was heard.
+    pub(super) fn postpone(&mut self, name: &NodeName, at: Timestamp) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        if let Some(old) = entry.due.replace(at) {
+            self.due.remove(&(old, name.clone()));
+        }
+        self.due.insert((at, name.clone()));
+    }
+
+    /// Whether the node was last seen with that resourceVersion.
+    pub(super) fn has_seen(&self, name: &NodeName, resource_version: &str) -> bool {
+        self.nodes.get(name).is_some_and(|e| e.resource_version == resource_version)
+    }
+
+    /// The names of all nodes known.
+    pub(super) fn names(&self) -> Vec<NodeName> {
+        self.nodes.keys().cloned().collect()
+    }
+
+    /// The slots as `name` finds them.
+    pub(super) fn slots(&self, name: &NodeName, limits: &GuardLimits) -> Slots {
+        let taken = self.isolated.union(&self.reserved).filter(|n| *n != name).count();
+        let ahead = match self.nodes.get(name).and_then(|e| e.pending_since) {
+            Some(since) => self.pending.range(..(since, name.clone())).count(),
+            None => self.pending.len(),
+        };
+        Slots { isolated: taken, limit: limit(limits, self.in_scope), ahead }
+    }
+
+    /// Take a slot for an isolation that is about to be written.
+    pub(super) fn reserve(&mut self, name: &NodeName) {
+        self.reserved.insert(name.clone());
+    }
+
+    /// Give the slot back: the isolation stands in the fleet by now, or was not written.
+    pub(super) fn unreserve(&mut self, name: &NodeName) {
+        self.reserved.remove(name);
+    }
+
+    /// Who waits for a slot, in order.
+    pub(super) fn waiting(&self) -> Vec<NodeName> {
+        self.pending.iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Nodes that are due at `now`, in order of their time.
+    pub(super) fn due(&self, now: Timestamp) -> Vec<NodeName> {
+        self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, name)| name.clone()).collect()
+    }
+
+    /// When the next node is due.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// How many nodes are in each state.
+    pub(super) fn states(&self) -> BTreeMap<NodeState, usize> {
+        let mut states: BTreeMap<_, _> = NodeState::ALL.into_iter().map(|s| (s, 0)).collect();
+        for entry in self.nodes.values() {
+            *states.entry(entry.state).or_default() += 1;
+        }
+        states
+    }
+}

@@ -1,0 +1,188 @@
+//! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are never labels.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use jiff::Timestamp;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
+    registry::Registry,
+};
+
+use crate::{locate::UnmappedReason, policy::Config, quarantine::Outcome};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAction {
+    action: &'static str,
+    policy: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCode {
+    code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByState {
+    state: &'static str,
+}
+
+/// All metrics, registered under `gpu_quarantine_`.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<ByCode, Counter>,
+    alerts_received: Counter,
+    alerts: Family<ByOutcome, Counter>,
+    truncated: Counter,
+    unmapped: Family<ByReason, Counter>,
+    parked: Gauge,
+    parked_dropped: Counter,
+    actions: Family<ByAction, Counter>,
+    write_failures: Family<ByReason, Counter>,
+    nodes: Family<ByState, Gauge>,
+    heartbeat: Gauge<f64, AtomicU64>,
+    reload_successful: Gauge<i64, AtomicI64>,
+    reload_time: Gauge<f64, AtomicU64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All of them, at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("gpu_quarantine");
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The program that runs", build);
+        let m = Self {
+            requests: Family::default(),
+            alerts_received: Counter::default(),
+            alerts: Family::default(),
+            truncated: Counter::default(),
+            unmapped: Family::default(),
+            parked: Gauge::default(),
+            parked_dropped: Counter::default(),
+            actions: Family::default(),
+            write_failures: Family::default(),
+            nodes: Family::default(),
+            heartbeat: Gauge::default(),
+            reload_successful: Gauge::default(),
+            reload_time: Gauge::default(),
+            registry: Registry::default(),
+        };
+        // Counters are registered without `_total`, which the encoder adds.
+        registry.register("webhook_requests", "Webhook requests by the code they were answered with", m.requests.clone());
+        registry.register("alerts_received", "Alerts received, invalid ones included", m.alerts_received.clone());
+        registry.register("alerts", "Alerts by what became of them", m.alerts.clone());
+        registry.register("alerts_truncated", "Alerts that the sender cut off by max_alerts", m.truncated.clone());
+        registry.register("alerts_unmapped", "Firing alerts whose labels name no node, by reason", m.unmapped.clone());
+        registry.register("alerts_parked", "Alerts kept in memory to be tried again", m.parked.clone());
+        registry.register("alerts_parked_dropped", "Parked alerts forgotten for want of room", m.parked_dropped.clone());
+        registry.register("actions", "Changes of a node's effective action", m.actions.clone());
+        registry.register("node_write_failures", "Nodes that could not be read or written, by reason", m.write_failures.clone());
+        registry.register("nodes", "Nodes by state", m.nodes.clone());
+        registry.register("heartbeat_timestamp_seconds", "When a heartbeat alert last arrived", m.heartbeat.clone());
+        registry.register(
+            "config_last_reload_successful",
+            "Whether the last load of the configuration succeeded",
+            m.reload_successful.clone(),
+        );
+        registry.register(
+            "config_last_reload_success_timestamp_seconds",
+            "When the configuration was last loaded",
+            m.reload_time.clone(),
+        );
+        // Series exist from the start, so that an increase from nothing is seen.
+        for outcome in Outcome::ALL {
+            m.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() });
+        }
+        Self { registry, ..m }
+    }
+
+    /// Make the series of every policy, so that their first action is an increase.
+    pub fn expect_policies(&self, config: &Config) {
+        for policy in config.policies.iter().filter(|p| p.action.isolates()) {
+            for action in ["isolate", "release", "refuse"] {
+                self.actions.get_or_create(&ByAction { action, policy: policy.name.clone() });
+            }
+        }
+    }
+
+    pub(crate) fn answered(&self, code: u16) {
+        self.requests.get_or_create(&ByCode { code }).inc();
+    }
+
+    pub(crate) fn delivered(&self, alerts: usize, truncated: u64) {
+        self.alerts_received.inc_by(alerts as u64);
+        self.truncated.inc_by(truncated);
+    }
+
+    pub(crate) fn outcome(&self, outcome: Outcome) {
+        self.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() }).inc();
+    }
+
+    pub(crate) fn unmapped(&self, reason: UnmappedReason) {
+        self.unmapped.get_or_create(&ByReason { reason: reason.as_str() }).inc();
+    }
+
+    pub(crate) fn parked_dropped(&self) {
+        self.parked_dropped.inc();
+    }
+
+    pub(crate) fn action(&self, action: &'static str, policy: &str) {
+        self.actions.get_or_create(&ByAction { action, policy: policy.to_owned() }).inc();
+    }
+
+    pub(crate) fn write_failed(&self, reason: &'static str) {
+        self.write_failures.get_or_create(&ByReason { reason }).inc();
+    }
+
+    pub(crate) fn heartbeat(&self, at: Timestamp) {
+        self.heartbeat.set(seconds(at));
+    }
+
+    /// The configuration was loaded, or could not be.
+    pub fn reloaded(&self, at: Option<Timestamp>) {
+        self.reload_successful.set(i64::from(at.is_some()));
+        if let Some(at) = at {
+            self.reload_time.set(seconds(at));
+        }
+    }
+
+    /// The text of `/metrics`. Gauges are set from the state as it is now.
+    #[must_use]
+    pub fn render(&self, engine: &crate::engine::Engine) -> String {
+        let (states, parked) = engine.census();
+        for (state, count) in states {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.nodes.get_or_create(&ByState { state: state.as_str() }).set(count);
+        }
+        self.parked.set(i64::try_from(parked).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        // Writing into a String does not fail.
+        if text::encode(&mut text, &self.registry).is_err() {
+            tracing::error!("The metrics could not be rendered.");
+        }
+        text
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact in a double for the next 285,000 years")]
+fn seconds(at: Timestamp) -> f64 {
+    at.as_millisecond() as f64 / 1000.0
+}

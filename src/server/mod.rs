@@ -1,0 +1,129 @@
+//! HTTP: the webhook, health, the list of nodes, metrics and reload.
+
+mod webhook;
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use futures::future::BoxFuture;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::{engine::Engine, metrics::Metrics};
+
+/// The largest body taken unless told otherwise. Alertmanager sends about 700 bytes an alert, so this is some 45,000 of them.
+pub const DEFAULT_MAX_BODY: usize = 32 * 1024 * 1024;
+/// When a delivery is answered though its work goes on. Alertmanager cuts a request off after 10 s at the earliest.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(8);
+/// Deliveries worked on at once; one more is told to come again.
+const MAX_DELIVERIES: usize = 256;
+
+/// Loads the configuration again. The error says why the old one stays.
+pub type Reload = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// What the handlers share.
+pub struct App {
+    /// The engine.
+    pub engine: Arc<Engine>,
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+    /// What `POST /-/reload` does.
+    pub reload: Reload,
+    /// When a delivery is answered at the latest.
+    pub deadline: Duration,
+    /// The largest body taken, in bytes.
+    pub max_body: usize,
+    deliveries: Arc<Semaphore>,
+}
+
+impl App {
+    /// With the default limits.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, metrics: Arc<Metrics>, reload: Reload) -> Self {
+        Self {
+            engine,
+            metrics,
+            reload,
+            deadline: DEFAULT_DEADLINE,
+            max_body: DEFAULT_MAX_BODY,
+            deliveries: Arc::new(Semaphore::new(MAX_DELIVERIES)),
+        }
+    }
+
+    /// All routes. Those with a trailing slash are routes of their own: a redirect would lose the body.
+    pub fn router(self) -> Router {
+        let max_body = self.max_body;
+        Router::new()
+            .route("/api/v1/alerts", post(webhook::alerts))
+            .route("/api/v1/alerts/", post(webhook::alerts))
+            .route("/api/v1/nodes", get(nodes))
+            .route("/api/v1/nodes/", get(nodes))
+            .route("/-/healthy", get(healthy))
+            .route("/-/ready", get(ready))
+            .route("/-/reload", post(reload))
+            .route("/metrics", get(metrics))
+            .layer(DefaultBodyLimit::max(max_body))
+            .layer(CatchPanicLayer::new())
+            .with_state(Arc::new(self))
+    }
+}
+
+/// Whether an address is reachable from this machine only.
+#[must_use]
+pub fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+fn json_response(status: StatusCode, body: &impl serde::Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => (status, [(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+        Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, format!("the answer could not be written: {e}\n")).into_response(),
+    }
+}
+
+/// One shape for every error.
+fn error_response(status: StatusCode, message: &str) -> Response {
+    json_response(status, &json!({ "error": message }))
+}
+
+async fn nodes(State(app): State<Arc<App>>) -> Response {
+    if !app.engine.ready() {
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, "the first list of nodes has not been read yet");
+    }
+    json_response(StatusCode::OK, &json!({ "nodes": app.engine.views() }))
+}
+
+async fn healthy() -> &'static str {
+    "gpu-quarantine is healthy.\n"
+}
+
+async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
+    if app.engine.ready() {
+        (StatusCode::OK, "gpu-quarantine is ready.\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "gpu-quarantine is not ready: the first list of nodes has not been read yet.\n")
+    }
+}
+
+async fn reload(State(app): State<Arc<App>>) -> (StatusCode, String) {
+    match (app.reload)().await {
+        Ok(()) => (StatusCode::OK, "the configuration was loaded\n".to_owned()),
+        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("the old configuration stays in force:\n{why}\n")),
+    }
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let text = app.metrics.render(&app.engine);
+    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+}

@@ -1,0 +1,64 @@
+//! `POST /api/v1/alerts`: the body of an Alertmanager webhook.
+//!
+//! Alertmanager retries only 5xx and transport errors; a 4xx is dropped and poisons its group. So: 200 when every alert has an
+//! outcome, 503 when a retry can cure what failed, 400 only for what is no webhook body at all.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Bytes,
+    extract::{State, rejection::BytesRejection},
+    http::StatusCode,
+    response::Response,
+};
+
+use super::{App, error_response, json_response};
+use crate::alert::parse_body;
+
+pub(super) async fn alerts(State(app): State<Arc<App>>, body: Result<Bytes, BytesRejection>) -> Response {
+    let response = answer(&app, body).await;
+    app.metrics.answered(response.status().as_u16());
+    response
+}
+
+async fn answer(app: &Arc<App>, body: Result<Bytes, BytesRejection>) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) => {
+            let text = format!("{}; the limit is {} bytes (--web.max-body-size)", rejection.body_text(), app.max_body);
+            tracing::error!(status = rejection.status().as_u16(), "A webhook body was refused: {text}.");
+            return error_response(rejection.status(), &text);
+        }
+    };
+    if !app.engine.ready() {
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, "the first list of nodes has not been read yet");
+    }
+    let delivery = match parse_body(&body) {
+        Ok(delivery) => delivery,
+        Err(error) => {
+            tracing::error!(%error, "A webhook body was refused.");
+            return error_response(StatusCode::BAD_REQUEST, &error.to_string());
+        }
+    };
+    let Ok(permit) = Arc::clone(&app.deliveries).try_acquire_owned() else {
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, "too many deliveries are being worked on");
+    };
+    // A task of its own: axum drops the handler when the client hangs up, and a taint half decided helps nobody.
+    let engine = Arc::clone(&app.engine);
+    let work = tokio::spawn(async move {
+        let answer = engine.deliver(delivery).await;
+        drop(permit);
+        answer
+    });
+    match tokio::time::timeout(app.deadline, work).await {
+        Ok(Ok(answer)) => {
+            let status = if answer.retry { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+            json_response(status, &answer)
+        }
+        Ok(Err(error)) => {
+            tracing::error!(%error, "The work on a delivery ended abnormally.");
+            error_response(StatusCode::SERVICE_UNAVAILABLE, "the work on this delivery ended abnormally")
+        }
+        Err(_) => error_response(StatusCode::SERVICE_UNAVAILABLE, "the work on this delivery goes on: send it again"),
+    }
+}
