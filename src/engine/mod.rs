@@ -356,6 +356,13 @@ impl Engine {
     pub async fn run_due(&self) {
         let due = lock(&self.fleet).due(self.clock.now());
         self.decide_again(&due).await;
+        // What is due and did not move would be due again at once.
+        let now = self.clock.now();
+        let mut fleet = lock(&self.fleet);
+        for name in fleet.due(now).into_iter().filter(|name| due.contains(name)) {
+            fleet.postpone(&name, now + TRY_AGAIN);
+        }
+        drop(fleet);
         self.admit_waiting().await;
     }
 

@@ -27,7 +27,7 @@ pub const DEFAULT_MAX_BODY: usize = 32 * 1024 * 1024;
 /// When a delivery is answered though its work goes on. Alertmanager cuts a request off after 10 s at the earliest.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(8);
 /// Deliveries worked on at once; one more is told to come again.
-const MAX_DELIVERIES: usize = 256;
+const MAX_DELIVERIES: u32 = 256;
 
 /// Loads the configuration again. The error says why the old one stays.
 pub type Reload = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -57,12 +57,18 @@ impl App {
             reload,
             deadline: DEFAULT_DEADLINE,
             max_body: DEFAULT_MAX_BODY,
-            deliveries: Arc::new(Semaphore::new(MAX_DELIVERIES)),
+            deliveries: Arc::new(Semaphore::new(MAX_DELIVERIES as usize)),
         }
     }
 
+    /// Wait until no delivery is being worked on, also of clients that hung up.
+    pub async fn drained(&self) {
+        // The semaphore is never closed.
+        drop(self.deliveries.acquire_many(MAX_DELIVERIES).await);
+    }
+
     /// All routes. Those with a trailing slash are routes of their own: a redirect would lose the body.
-    pub fn router(self) -> Router {
+    pub fn router(self: Arc<Self>) -> Router {
         let max_body = self.max_body;
         Router::new()
             .route("/api/v1/alerts", post(webhook::alerts))
@@ -75,7 +81,7 @@ impl App {
             .route("/metrics", get(metrics))
             .layer(DefaultBodyLimit::max(max_body))
             .layer(CatchPanicLayer::new())
-            .with_state(Arc::new(self))
+            .with_state(self)
     }
 }
 

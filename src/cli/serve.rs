@@ -1,0 +1,225 @@
+//! `serve`: the service.
+
+use std::{future::IntoFuture, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use clap::ValueEnum;
+use jiff::SignedDuration;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tracing_subscriber::EnvFilter;
+
+use super::{Failure, Sources, load_config, runtime};
+use crate::{
+    cluster::snapshot::SnapshotCluster,
+    engine::{Clock, Engine, Step, SystemClock},
+    metrics::Metrics,
+    policy::Config,
+    server::{App, DEFAULT_DEADLINE, DEFAULT_MAX_BODY, is_loopback},
+};
+
+/// How long work in flight may take after SIGTERM. Below Kubernetes' default grace of 30 s.
+const DRAIN: Duration = Duration::from_secs(20);
+/// Parked alerts are tried again this often even if no node changes.
+const REFRESH: Duration = Duration::from_secs(60);
+/// Changes of nodes are gathered for so long before they are looked at.
+const GATHER: Duration = Duration::from_millis(200);
+
+/// Receive alerts and act on them.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    sources: Sources,
+    /// Where to listen. Other than loopback needs --web.allow-unauthenticated.
+    #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9876")]
+    listen: SocketAddr,
+    /// Listen beyond loopback although this version authenticates nobody: who reaches the port can isolate nodes.
+    #[arg(long = "web.allow-unauthenticated")]
+    allow_unauthenticated: bool,
+    /// The largest body taken, in bytes.
+    #[arg(long = "web.max-body-size", value_name = "BYTES", default_value_t = DEFAULT_MAX_BODY)]
+    max_body: usize,
+    /// When a delivery is answered at the latest; keep it below the timeout of the webhook_config.
+    #[arg(long = "web.deadline", value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "8s")]
+    deadline: Duration,
+    /// Which log lines are written: a level, or directives of tracing's EnvFilter.
+    #[arg(long = "log.level", value_name = "FILTER", default_value = "info")]
+    log_level: String,
+    /// How log lines are written.
+    #[arg(long = "log.format", value_enum, default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    start_log(&args.log_level, args.log_format)?;
+    if !is_loopback(&args.listen) && !args.allow_unauthenticated {
+        return Err(Failure::input(format!(
+            "{} is reachable from other machines and this version authenticates nobody: listen on 127.0.0.1, or give \
+             --web.allow-unauthenticated if something in front of it does",
+            args.listen
+        )));
+    }
+    let (config, cluster) = args.sources.load()?;
+    runtime()?.block_on(serve(args, config, cluster))
+}
+
+fn start_log(level: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(level).map_err(|e| Failure::input(format!("--log.level {level:?}: {e}")))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
+    started.map_err(|e| Failure::unreachable(format!("cannot start logging: {e}")))
+}
+
+fn log_step(step: &Step) {
+    tracing::info!(
+        node = %step.node, action = step.action, policy = step.policy.as_deref().unwrap_or_default(), reason = %step.reason,
+        "The action on a node changed."
+    );
+}
+
+/// The parts of a running service, put together; also what the demo runs.
+pub(super) fn assemble(
+    config: Config,
+    cluster: SnapshotCluster,
+    reload_from: Option<PathBuf>,
+    sink: Box<dyn Fn(Step) + Send + Sync>,
+) -> App {
+    let metrics = Arc::new(Metrics::new());
+    let clock = Arc::new(SystemClock);
+    metrics.expect_policies(&config);
+    metrics.reloaded(Some(clock.now()));
+    let engine = Arc::new(Engine::new(Arc::new(cluster), config, clock, Arc::clone(&metrics), sink));
+    let (reload_engine, reload_metrics) = (Arc::clone(&engine), Arc::clone(&metrics));
+    let reload = move || {
+        let (engine, metrics, path) = (Arc::clone(&reload_engine), Arc::clone(&reload_metrics), reload_from.clone());
+        let reload: futures::future::BoxFuture<'static, Result<(), String>> =
+            Box::pin(async move { reload(path, &engine, &metrics).await });
+        reload
+    };
+    App::new(engine, metrics, Box::new(reload))
+}
+
+/// All of the new configuration is good, or the old one stays.
+async fn reload(path: Option<PathBuf>, engine: &Engine, metrics: &Metrics) -> Result<(), String> {
+    let result = match path {
+        None => Err("this service was not started from a configuration file".to_owned()),
+        Some(path) => match load_config(&path) {
+            Err(failure) => Err(failure.message),
+            Ok(config) => {
+                metrics.expect_policies(&config);
+                engine.reload(config).await.map_err(|e| format!("{}: {e}", path.display()))
+            }
+        },
+    };
+    match &result {
+        Ok(()) => {
+            metrics.reloaded(Some(SystemClock.now()));
+            tracing::info!("The configuration was loaded.");
+        }
+        Err(error) => {
+            metrics.reloaded(None);
+            tracing::error!(%error, "The configuration was not loaded; the old one stays in force.");
+        }
+    }
+    result
+}
+
+/// Timers, changes of nodes, parked alerts. Never ends by itself.
+pub(super) async fn tick(engine: Arc<Engine>) {
+    let mut changes = engine.cluster().changes();
+    let mut refresh = tokio::time::interval(REFRESH);
+    engine.refresh().await;
+    loop {
+        let due = async {
+            match engine.next_due() {
+                None => std::future::pending().await,
+                Some(at) => {
+                    let left = at.duration_since(SystemClock.now()).max(SignedDuration::ZERO);
+                    tokio::time::sleep(left.unsigned_abs()).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = due => engine.run_due().await,
+            () = engine.timers.notified() => {}
+            _ = refresh.tick() => engine.refresh().await,
+            Ok(()) = changes.changed() => {
+                tokio::time::sleep(GATHER).await;
+                changes.mark_unchanged();
+                engine.refresh().await;
+            }
+        }
+    }
+}
+
+async fn serve(args: Args, config: Config, cluster: SnapshotCluster) -> Result<(), Failure> {
+    let signals = |kind| signal(kind).map_err(|e| Failure::unreachable(format!("cannot wait for signals: {e}")));
+    let (mut hangup, mut terminate, mut interrupt) =
+        (signals(SignalKind::hangup())?, signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .map_err(|e| Failure::unreachable(format!("cannot listen on {}: {e}", args.listen)))?;
+    let address = listener.local_addr().map_err(|e| Failure::unreachable(format!("cannot tell the address: {e}")))?;
+
+    let mut app = assemble(config, cluster, Some(args.sources.config.clone()), Box::new(|step| log_step(&step)));
+    (app.deadline, app.max_body) = (args.deadline, args.max_body);
+    let engine = Arc::clone(&app.engine);
+    engine.refresh().await;
+    let app = Arc::new(app);
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut wait = stopped.clone();
+    let server = axum::serve(listener, App::router(Arc::clone(&app)))
+        .with_graceful_shutdown(async move {
+            // An error means that the sender is gone, which is a stop as well.
+            wait.wait_for(|stop| *stop).await.map(drop).unwrap_or_default();
+        })
+        .into_future();
+    let mut server = tokio::spawn(server);
+    let ticks = tokio::spawn(tick(engine));
+    tracing::info!(%address, "Listening for alerts.");
+
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => { drop((app.reload)().await); }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            ended = &mut server => {
+                return Err(Failure::unreachable(format!("the server ended by itself: {ended:?}")));
+            }
+        }
+    }
+    tracing::info!("Stopping: finishing what is in flight.");
+    ticks.abort();
+    stop.send_replace(true);
+    let finished = async {
+        // How the accept loop ended no longer matters.
+        drop((&mut server).await);
+        app.drained().await;
+    };
+    tokio::select! {
+        () = finished => Ok(()),
+        _ = terminate.recv() => Err(Failure::finding("stopped at once by a second signal")),
+        _ = interrupt.recv() => Err(Failure::finding("stopped at once by a second signal")),
+        () = tokio::time::sleep(DRAIN) => Err(Failure::finding("what was in flight did not finish in time")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_deadline_of_the_flag_is_the_default_of_the_server() {
+        assert_eq!(humantime::parse_duration("8s").unwrap(), DEFAULT_DEADLINE);
+    }
+}
