@@ -1,9 +1,10 @@
 //! The configuration: which alerts are ours, what is done for them, and within which limits.
 //!
-//! [`Config`] is what the rest of the program sees: parsed, checked and complete. [`load`] makes one from a file's text,
+//! [`Config`] is what the rest of the program sees: parsed, checked and complete. [`load()`] makes one from a file's text,
 //! whole or not at all.
 
 mod load;
+mod names;
 mod raw;
 mod selector;
 
@@ -16,7 +17,7 @@ pub use load::{ConfigError, Problem, load};
 pub use selector::{Selector, SelectorError};
 
 /// The whole configuration, valid.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The name of this instance, written into each record so that two instances never share a node. Set at start only.
     pub instance: String,
@@ -37,7 +38,7 @@ pub struct Config {
 }
 
 /// Which nodes and alerts are ours.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// Only nodes that it matches are ever isolated.
     pub nodes: Selector,
@@ -48,7 +49,7 @@ pub struct Scope {
 }
 
 /// How a node is isolated. The effect of the taint is always `NoSchedule`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
     /// The key of the taint; its value is the name of the policy.
     pub taint_key: String,
@@ -108,7 +109,7 @@ pub struct GuardLimits {
 }
 
 /// A configured rule: for alerts that match, do this.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Unique; a valid value of a taint, since that is where it is written.
     pub name: String,
@@ -172,11 +173,7 @@ impl Config {
     /// The release rules of the policy of that name; those of the whole configuration if it has none or is gone.
     #[must_use]
     pub fn release_for(&self, policy: &str) -> &Release {
-        self.policies
-            .iter()
-            .find(|p| p.name == policy)
-            .and_then(|p| p.release.as_ref())
-            .unwrap_or(&self.release)
+        self.policies.iter().find(|p| p.name == policy).and_then(|p| p.release.as_ref()).unwrap_or(&self.release)
     }
 
     /// The name of an annotation of ours, e.g. `gpu-quarantine.dev/record`.

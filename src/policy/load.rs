@@ -1,0 +1,297 @@
+//! From the text of a file to a [`Config`], whole or not at all.
+//!
+//! All semantic problems of a file are reported together, each with its place. Nothing here panics, whatever the text.
+
+use std::{collections::BTreeSet, str::FromStr as _, time::Duration};
+
+use serde_saphyr::Spanned;
+
+pub use self::report::{ConfigError, Problem};
+use self::report::{MAX_PROBLEMS, Place, Source};
+use super::{
+    Config, GuardLimits, Isolation, Locate, Release, Requirement, Scope, Selector, SelectorError,
+    names::{flaw_in_domain, flaw_in_key, flaw_in_value},
+    raw::{Opt, RawConfig, RawGuard, RawIsolation, RawLocate, RawRelease, RawScope, RawTaint, Texts},
+};
+use crate::alert::{Matcher, MatcherError};
+
+mod policies;
+mod report;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+const DEFAULT_INSTANCE: &str = "default";
+const DEFAULT_DOMAIN: &str = "gpu-quarantine.dev";
+const DEFAULT_NODES: &str = "nvidia.com/gpu.present=true";
+const DEFAULT_EXPORTER_PODS: [&str; 2] = ["app.kubernetes.io/name=dcgm-exporter", "app=nvidia-dcgm-exporter"];
+const DEFAULT_AFTER: Duration = Duration::from_secs(10 * 60);
+const MAX_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const DEFAULT_COUNT: u32 = 3;
+const DEFAULT_PERCENT: f64 = 10.0;
+const REQUIREMENTS: &str = "`resolved` (Alertmanager reported the alerts as resolved) and `manual` (a person releases the node)";
+
+/// Read a configuration.
+///
+/// `file` is only the name shown in errors; `text` is what it holds.
+///
+/// # Errors
+///
+/// With every problem found and its place: either one of shape (not YAML, an unknown key, a list where a text belongs),
+/// or all of meaning. There always is at least one.
+pub fn load(file: &str, text: &str) -> Result<Config, ConfigError> {
+    // The parser does not count a byte order mark as a column; without it the snippets agree.
+    let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
+    let source = Source::new(file, text);
+    let raw = yaml::parse(text).map_err(|problem| ConfigError::new(&source, vec![problem]))?;
+    let mut check = Check { source, problems: Vec::new() };
+    match check.config(raw) {
+        Some(config) if check.problems.is_empty() => Ok(config),
+        _ => Err(ConfigError::new(&source, check.problems)),
+    }
+}
+
+/// Why a text is refused.
+struct Flaw {
+    /// Where in the text, in characters from 1.
+    column: usize,
+    message: String,
+}
+
+impl From<String> for Flaw {
+    fn from(message: String) -> Self {
+        Self { column: 1, message }
+    }
+}
+
+impl From<MatcherError> for Flaw {
+    fn from(error: MatcherError) -> Self {
+        Self { column: error.column(), message: error.message().to_owned() }
+    }
+}
+
+impl From<SelectorError> for Flaw {
+    fn from(error: SelectorError) -> Self {
+        Self { column: error.column(), message: error.message().to_owned() }
+    }
+}
+
+/// Turns raw parts into real ones and notes what is wrong. Each method gives `None` only after a problem was noted.
+struct Check<'a> {
+    source: Source<'a>,
+    problems: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn refuse<T>(&mut self, Place { line, column }: Place, message: impl Into<String>) -> Option<T> {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(Problem { line, column, message: message.into() });
+        }
+        None
+    }
+
+    fn text<T, E: Into<Flaw>>(&mut self, raw: &Spanned<String>, parse: impl Fn(&str) -> Result<T, E>) -> Option<T> {
+        match parse(&raw.value).map_err(Into::into) {
+            Ok(value) => Some(value),
+            Err(_) if self.problems.len() >= MAX_PROBLEMS => None,
+            Err(Flaw { column, message }) => {
+                let place = self.source.inside(Place::of(raw), &raw.value, column);
+                self.refuse(place, message)
+            }
+        }
+    }
+
+    /// All items, so that each wrong one is noted; `Some` only if none is.
+    fn texts<C: FromIterator<T>, T, E: Into<Flaw>>(
+        &mut self,
+        raw: &[Spanned<String>],
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<C> {
+        let items: Vec<Option<T>> = raw.iter().map(|item| self.text(item, &parse)).collect();
+        items.into_iter().collect()
+    }
+
+    /// A text with a default in the syntax of the file.
+    fn text_or<T, E: Into<Flaw>>(&mut self, raw: Opt<String>, default: &str, parse: impl Fn(&str) -> Result<T, E>) -> Option<T> {
+        self.text(&raw.unwrap_or_else(|| placeless(default)), parse)
+    }
+
+    fn config(&mut self, raw: RawConfig) -> Option<Config> {
+        let instance = self.text_or(raw.instance, DEFAULT_INSTANCE, |t| label_value("instance", t));
+        let domain = self.text_or(raw.domain, DEFAULT_DOMAIN, domain);
+        let scope = self.scope(raw.scope.unwrap_or_default());
+        let isolation = self.isolation(raw.isolation.unwrap_or_default(), domain.as_deref().unwrap_or(DEFAULT_DOMAIN));
+        let release = self.release(raw.release.as_ref());
+        let locate = self.locate(raw.locate.unwrap_or_default());
+        let guard = self.guard(raw.guard.unwrap_or_default());
+        let policies = self.policies(raw.policies, release.as_ref());
+        Some(Config {
+            instance: instance?,
+            domain: domain?,
+            scope: scope?,
+            isolation: isolation?,
+            release: release?,
+            locate: locate?,
+            guard: guard?,
+            policies: policies?,
+        })
+    }
+
+    fn scope(&mut self, raw: RawScope) -> Option<Scope> {
+        let nodes = self.text_or(raw.nodes, DEFAULT_NODES, Selector::parse);
+        let alerts = self.texts(&raw.alerts.unwrap_or_default(), Matcher::parse);
+        let never = self.texts(&raw.never.unwrap_or_default(), Selector::parse);
+        Some(Scope { nodes: nodes?, alerts: alerts?, never: never? })
+    }
+
+    fn isolation(&mut self, raw: RawIsolation, domain: &str) -> Option<Isolation> {
+        let RawTaint { key, effect } = raw.taint.unwrap_or_default();
+        let key = self.text_or(key, &format!("{domain}/isolated"), taint_key);
+        let effect = self.text_or(effect, "NoSchedule", taint_effect);
+        let former_keys = self.texts(&raw.former_keys.unwrap_or_default(), taint_key);
+        effect?;
+        Some(Isolation { taint_key: key?, cordon: raw.cordon.unwrap_or(false), former_keys: former_keys? })
+    }
+
+    /// The release rules of the whole configuration, which must say what a release requires.
+    fn release(&mut self, raw: Option<&Spanned<RawRelease>>) -> Option<Release> {
+        let after = match raw.and_then(|r| r.value.after.as_ref()) {
+            Some(after) => self.text(after, hold_down),
+            None => Some(DEFAULT_AFTER),
+        };
+        let require = match raw.and_then(|r| r.value.require.as_ref()) {
+            Some(require) => self.require(require),
+            None => self.refuse(
+                raw.map_or(Place::START, Place::of),
+                format!("release.require is missing and has no default: write what a release needs, of {REQUIREMENTS}"),
+            ),
+        };
+        Some(Release { after: after?, require: require? })
+    }
+
+    fn require(&mut self, raw: &Spanned<Texts>) -> Option<BTreeSet<Requirement>> {
+        if raw.value.is_empty() {
+            let message = format!("require is empty, so nodes would return on time alone; list at least one of {REQUIREMENTS}");
+            return self.refuse(Place::of(raw), message);
+        }
+        self.texts(&raw.value, requirement)
+    }
+
+    fn locate(&mut self, raw: RawLocate) -> Option<Locate> {
+        let node_labels = self.labels(raw.node_labels, &["node", "kubernetes_node", "nodename", "k8s_node_name"]);
+        let hostname_labels = self.labels(raw.hostname_labels, &["Hostname", "hostname", "exported_hostname"]);
+        let instance_labels = self.labels(raw.instance_labels, &["instance"]);
+        let uuid_labels = self.labels(raw.uuid_labels, &["UUID", "uuid", "gpu_uuid"]);
+        let pci_labels = self.labels(raw.pci_labels, &["pci_bus_id"]);
+        let index_labels = self.labels(raw.index_labels, &["gpu", "device"]);
+        let exporter_pods = raw.exporter_pods.unwrap_or_else(|| DEFAULT_EXPORTER_PODS.map(placeless).into());
+        let exporter_pods = self.texts(&exporter_pods, Selector::parse);
+        Some(Locate {
+            node_labels: node_labels?,
+            hostname_labels: hostname_labels?,
+            instance_labels: instance_labels?,
+            exporter_pod_labels: raw.exporter_pod_labels.unwrap_or(true),
+            uuid_labels: uuid_labels?,
+            pci_labels: pci_labels?,
+            index_labels: index_labels?,
+            exporter_pods: exporter_pods?,
+        })
+    }
+
+    fn labels(&mut self, raw: Option<Texts>, default: &[&str]) -> Option<Vec<String>> {
+        let raw = raw.unwrap_or_else(|| default.iter().map(|name| placeless(name)).collect());
+        self.texts(&raw, label_name)
+    }
+
+    fn guard(&mut self, raw: RawGuard) -> Option<GuardLimits> {
+        let raw = raw.max_isolated.unwrap_or_default();
+        let count = raw.count.as_ref().map_or(Some(DEFAULT_COUNT), |raw| self.text(raw, node_count));
+        let percent = raw.percent.as_ref().map_or(Some(DEFAULT_PERCENT), |raw| self.text(raw, percentage));
+        Some(GuardLimits { max_isolated_count: count?, max_isolated_percent: percent? })
+    }
+}
+
+/// A default that takes the same way as a text of the file.
+fn placeless(text: &str) -> Spanned<String> {
+    Spanned::new(text.to_owned(), serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
+}
+
+/// A non-empty text that may stand as the value of a label or taint.
+fn label_value(what: &str, text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err(format!("{what} is empty; write a name of 1 to 63 letters, digits, '-', '_' or '.'"));
+    }
+    flaw_in_value(text).map_or_else(|| Ok(text.to_owned()), |flaw| Err(format!("{what} {text:?} {flaw}")))
+}
+
+fn domain(text: &str) -> Result<String, String> {
+    flaw_in_domain(text).map_or_else(|| Ok(text.to_owned()), |flaw| Err(format!("domain {text:?} {flaw}")))
+}
+
+fn taint_key(text: &str) -> Result<String, String> {
+    if let Some(flaw) = flaw_in_key(text) {
+        return Err(format!("taint key {text:?} {flaw}"));
+    }
+    if text == "nvidia.com/gpu" {
+        return Err("the taint key nvidia.com/gpu does not isolate: GPU pods tolerate it through the admission plugin \
+             ExtendedResourceToleration; choose a key of your own, such as gpu-quarantine.dev/isolated"
+            .to_owned());
+    }
+    if text.starts_with("node.kubernetes.io/") {
+        return Err(format!(
+            "the taint key {text} belongs to Kubernetes, which adds and removes it by itself; choose a key of your own, \
+             such as gpu-quarantine.dev/isolated"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+fn taint_effect(text: &str) -> Result<(), String> {
+    match text {
+        "NoSchedule" => Ok(()),
+        "NoExecute" => Err("the effect NoExecute is refused: it deletes pods past their disruption budgets (PDBs) and kills \
+             the DCGM exporter, whose silence then looks like recovery; use NoSchedule"
+            .to_owned()),
+        "PreferNoSchedule" => {
+            Err("the effect PreferNoSchedule is refused: it does not isolate, since pods are still scheduled when no other \
+             node fits; use NoSchedule"
+                .to_owned())
+        }
+        other => Err(format!("{other:?} is not an effect of a taint; the only one allowed is NoSchedule")),
+    }
+}
+
+fn hold_down(text: &str) -> Result<Duration, String> {
+    let after = humantime::parse_duration(text)
+        .map_err(|e| format!("after {text:?} is not a duration ({e}); write a number with a unit, such as 10m or 1h 30m"))?;
+    if after > MAX_AFTER {
+        return Err(format!("after {text:?} is longer than 30 days; write 0s to 30d, and use `manual` in require instead"));
+    }
+    Ok(after)
+}
+
+fn requirement(text: &str) -> Result<Requirement, String> {
+    match text {
+        "resolved" => Ok(Requirement::Resolved),
+        "manual" => Ok(Requirement::Manual),
+        other => Err(format!("{other:?} is not a requirement; this version knows {REQUIREMENTS}")),
+    }
+}
+
+fn label_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.trim() != text || text.chars().any(char::is_control) {
+        return Err(format!("{text:?} is not the name of a label; write it as the alert has it, without spaces around it"));
+    }
+    Ok(text.to_owned())
+}
+
+fn node_count(text: &str) -> Result<u32, String> {
+    u32::from_str(text).map_err(|_| format!("count {text:?} is not a whole number of nodes; write 0 to {}", u32::MAX))
+}
+
+fn percentage(text: &str) -> Result<f64, String> {
+    f64::from_str(text)
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| format!("percent {text:?} is not a number from 0 to 100; write it without a % sign"))
+}

@@ -1,0 +1,170 @@
+use std::time::Instant;
+
+use rstest::rstest;
+
+use super::*;
+use crate::policy::Action;
+
+mod refusals;
+
+const LEAST: &str = "release: {require: [resolved]}\n";
+const EXAMPLE: &str = include_str!("../../../docs/config.example.yaml");
+const MINIMAL: &str = r#"scope:
+  nodes: nvidia.com/gpu.present=true
+isolation:
+  taint: {key: gpu-quarantine.dev/isolated, effect: NoSchedule}
+  cordon: false
+release:
+  after: 10m
+  require: [resolved]
+policies:
+  - name: gpu-lost
+    match: ['alertname="GpuLost"', 'severity=~"critical|page"']
+    action: isolate
+  - name: by-label
+    match: ['remediation=~"isolate|evict"']
+    action: isolate
+  - name: watch
+    match: ['remediation="observe"']
+    action: observe
+"#;
+
+fn loaded(text: &str) -> Config {
+    load("config.yaml", text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn refused(text: &str) -> ConfigError {
+    load("config.yaml", text).expect_err(text)
+}
+
+#[test]
+fn the_smallest_file_gets_every_default() {
+    let config = loaded(LEAST);
+    assert_eq!((config.instance.as_str(), config.domain.as_str()), ("default", "gpu-quarantine.dev"));
+    assert_eq!(config.scope.nodes.to_string(), "nvidia.com/gpu.present=true");
+    assert!(config.scope.alerts.is_empty() && config.scope.never.is_empty());
+    assert_eq!(config.isolation.taint_key, "gpu-quarantine.dev/isolated");
+    assert!(!config.isolation.cordon && config.isolation.former_keys.is_empty());
+    assert_eq!(config.release, Release { after: Duration::from_mins(10), require: [Requirement::Resolved].into() });
+    assert_eq!(config.locate.node_labels, ["node", "kubernetes_node", "nodename", "k8s_node_name"]);
+    assert_eq!(config.locate.hostname_labels, ["Hostname", "hostname", "exported_hostname"]);
+    assert_eq!(config.locate.instance_labels, ["instance"]);
+    assert_eq!(config.locate.uuid_labels, ["UUID", "uuid", "gpu_uuid"]);
+    assert_eq!(config.locate.pci_labels, ["pci_bus_id"]);
+    assert_eq!(config.locate.index_labels, ["gpu", "device"]);
+    assert!(config.locate.exporter_pod_labels);
+    let pods: Vec<String> = config.locate.exporter_pods.iter().map(ToString::to_string).collect();
+    assert_eq!(pods, ["app.kubernetes.io/name=dcgm-exporter", "app=nvidia-dcgm-exporter"]);
+    assert_eq!(config.guard, GuardLimits { max_isolated_count: 3, max_isolated_percent: 10.0 });
+    let policies: Vec<String> = config.policies.iter().map(|p| format!("{} {} {}", p.name, p.matchers[0], p.action)).collect();
+    assert_eq!(
+        policies,
+        [
+            r#"isolate remediation=~"isolate|evict" isolate"#,
+            r#"freeze remediation="freeze" freeze"#,
+            r#"observe remediation="observe" observe"#,
+            r#"heartbeat alertname="Watchdog" heartbeat"#,
+        ]
+    );
+}
+
+#[test]
+fn the_minimal_file_loads_and_its_policies_replace_the_default_ones() {
+    let config = loaded(MINIMAL);
+    let names: Vec<&str> = config.policies.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names, ["gpu-lost", "by-label", "watch"]);
+    assert_eq!(config.policies[0].matchers.len(), 2);
+    assert_eq!(config.policies[2].action, Action::Observe);
+    assert_eq!(Config { policies: loaded(LEAST).policies, ..config }, loaded(LEAST), "the rest are defaults");
+}
+
+#[rstest]
+#[case::no_policies("policies: []", 0)]
+#[case::null_policies("policies:", 4)]
+fn an_empty_list_of_policies_is_not_the_default_one(#[case] text: &str, #[case] count: usize) {
+    assert_eq!(loaded(&format!("{LEAST}{text}\n")).policies.len(), count);
+}
+
+#[test]
+fn a_section_with_nothing_in_it_means_its_defaults() {
+    let text = "instance:\ndomain: ~\nscope:\nisolation: {taint: , cordon: , former_keys: }\nlocate: null\n\
+                guard:\n  max_isolated:\npolicies:\nrelease: {require: [resolved], after: }\n";
+    assert_eq!(loaded(text), loaded(LEAST));
+}
+
+#[test]
+fn every_option_is_read() {
+    let config = loaded(
+        r"
+instance: prod-a
+domain: gpu.example.com
+scope: {nodes: 'gpu=true', alerts: ['cluster=a'], never: ['spare', 'tier in (lab, dev)']}
+isolation: {cordon: true, former_keys: [old.example.com/bad, older]}
+release: {after: 1h 30m, require: [manual, resolved]}
+locate: {node_labels: [], index_labels: [minor], exporter_pod_labels: false, exporter_pods: [app=x]}
+guard: {max_isolated: {count: 0, percent: 2.5}}
+policies:
+  - {name: a, match: [a=b], action: freeze, release: {after: 0s}}
+  - {name: b, match: [b=c], action: isolate, release: {require: [manual]}}
+",
+    );
+    assert_eq!((config.instance.as_str(), config.domain.as_str()), ("prod-a", "gpu.example.com"));
+    assert_eq!(config.isolation.taint_key, "gpu.example.com/isolated", "it follows the domain");
+    assert_eq!(config.isolation.former_keys, ["old.example.com/bad".to_owned(), "older".to_owned()].into());
+    assert!(config.isolation.cordon && !config.locate.exporter_pod_labels);
+    assert_eq!((config.scope.alerts.len(), config.scope.never.len()), (1, 2));
+    assert!(config.locate.node_labels.is_empty());
+    assert_eq!(config.locate.index_labels, ["minor"]);
+    assert_eq!(config.guard, GuardLimits { max_isolated_count: 0, max_isolated_percent: 2.5 });
+    let both: BTreeSet<_> = [Requirement::Resolved, Requirement::Manual].into();
+    assert_eq!(config.release, Release { after: Duration::from_mins(90), require: both.clone() });
+    assert_eq!(config.release_for("a"), &Release { after: Duration::ZERO, require: both });
+    let manual = [Requirement::Manual].into();
+    assert_eq!(config.release_for("b"), &Release { after: Duration::from_mins(90), require: manual });
+}
+
+#[test]
+fn the_example_shows_the_defaults() {
+    assert_eq!(loaded(EXAMPLE), loaded(LEAST));
+    let with_release = loaded(&EXAMPLE.replace("    # release:", "    release:"));
+    assert!(with_release.policies[0].release.is_some(), "its commented option must be valid too");
+}
+
+#[rstest]
+#[case::top("{}", 8)]
+#[case::scope("scope: {}", 3)]
+#[case::isolation("isolation: {}", 3)]
+#[case::taint("isolation: {taint: {}}", 2)]
+#[case::release("release: {}", 2)]
+#[case::locate("locate: {}", 8)]
+#[case::guard("guard: {}", 1)]
+#[case::max_isolated("guard: {max_isolated: {}}", 2)]
+#[case::policy("policies: [{}]", 4)]
+#[case::policy_release("policies: [{release: {}}]", 2)]
+fn the_example_names_every_option(#[case] section: &str, #[case] count: usize) {
+    // The parser itself says which keys it knows.
+    let error = refused(&section.replace("{}", "{no_such_key: 1}"));
+    let message = &error.problems()[0].message;
+    let (_, known) = message.split_once("the keys known here are ").expect(message);
+    let known: Vec<&str> = known.split(", ").collect();
+    assert_eq!(known.len(), count, "{known:?}");
+    for key in known {
+        let shown = EXAMPLE.lines().any(|l| l.trim_start_matches(['#', '-', ' ']).starts_with(&format!("{key}:")));
+        assert!(shown, "{key} is not in docs/config.example.yaml");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    assert_eq!(loaded(&format!("\u{FEFF}{LEAST}")), loaded(LEAST));
+}
+
+#[test]
+fn many_problems_are_cut_and_do_not_take_long() {
+    let start = Instant::now();
+    let text = format!("{LEAST}policies: [{}]\n", "{name: a, action: b},".repeat(40_000));
+    let error = refused(&text);
+    assert_eq!(error.problems().len(), report::MAX_PROBLEMS);
+    assert!(error.to_string().len() < 50_000, "long lines are cut");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}

@@ -1,0 +1,85 @@
+//! Whatever is done to a configuration file, loading it gives a whole configuration or problems with a place.
+
+use gpu_quarantine::policy::{Config, load};
+
+#[path = "support/mutate.rs"]
+mod mutate;
+
+use mutate::Mutator;
+
+/// How many damaged files are loaded, times `GPU_QUARANTINE_SOAK`.
+const MUTATIONS: u64 = 20_000;
+
+const EXAMPLE: &str = include_str!("../docs/config.example.yaml");
+const MINIMAL: &str = r#"scope:
+  nodes: nvidia.com/gpu.present=true
+isolation:
+  taint: {key: gpu-quarantine.dev/isolated, effect: NoSchedule}
+  cordon: false
+release:
+  after: 10m
+  require: [resolved]
+policies:
+  - name: gpu-lost
+    match: ['alertname="GpuLost"', 'severity=~"critical|page"']
+    action: isolate
+    release: {after: 1h}
+  - name: by-label
+    match: ['remediation=~"isolate|evict"']
+    action: isolate
+  - name: watch
+    match: ['remediation="observe"']
+    action: observe
+"#;
+
+/// What the rest of the program relies on.
+fn assert_sound(config: &Config) {
+    assert!(!config.release.require.is_empty(), "a release must need something");
+    assert!(!config.instance.is_empty() && !config.domain.is_empty() && config.isolation.taint_key != "nvidia.com/gpu");
+    assert!((0.0..=100.0).contains(&config.guard.max_isolated_percent));
+    for (i, policy) in config.policies.iter().enumerate() {
+        assert!((1..=63).contains(&policy.name.len()), "{:?} is no taint value", policy.name);
+        assert!(!policy.matchers.is_empty(), "a policy must not match everything");
+        assert!(policy.release.as_ref().is_none_or(|r| !r.require.is_empty()));
+        assert!(config.policies[..i].iter().all(|earlier| earlier.name != policy.name), "names must be unique");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_loaded_whole_or_refused_with_a_place() {
+    let mut counts = [0_u64; 2];
+    let soak = std::env::var("GPU_QUARANTINE_SOAK").map_or(1, |v| v.parse().expect("GPU_QUARANTINE_SOAK is a whole number"));
+    for seed in 0..MUTATIONS * soak {
+        // The example is mostly comments and slow to read; the small file finds more.
+        let original = if seed % 4 == 0 { EXAMPLE } else { MINIMAL };
+        let damaged = Mutator::new(seed).mutate(original.as_bytes());
+        let text = String::from_utf8_lossy(&damaged);
+        match load("config.yaml", &text) {
+            Ok(config) => {
+                assert_sound(&config);
+                counts[0] += 1;
+            }
+            Err(error) => {
+                let shown = error.to_string();
+                assert!(!error.problems().is_empty(), "seed {seed}: refused without a reason");
+                for problem in error.problems() {
+                    let place = format!("config.yaml:{}:{}: {}\n", problem.line, problem.column, problem.message);
+                    assert!(problem.line >= 1 && problem.column >= 1, "seed {seed}: {problem:?}");
+                    assert!(problem.line <= text.split(['\n', '\r']).count(), "seed {seed}: {problem:?}");
+                    assert!(shown.contains(&place), "seed {seed}: {shown}");
+                }
+                assert_eq!(shown.lines().count(), 4 * error.problems().len(), "seed {seed}: {shown}");
+                counts[1] += 1;
+            }
+        }
+    }
+    // If nearly all were refused, or none, the damage would test only one side.
+    assert!(counts.iter().all(|n| *n > MUTATIONS / 50), "loaded and refused: {counts:?}");
+}
+
+#[test]
+fn the_same_seed_does_the_same_damage() {
+    let damage = |seed| Mutator::new(seed).mutate(MINIMAL.as_bytes());
+    assert_eq!(damage(7), damage(7));
+    assert_ne!(damage(7), damage(8));
+}
