@@ -109,7 +109,7 @@ impl Metrics {
         );
         // Series exist from the start, so that an increase from nothing is seen.
         for outcome in Outcome::ALL {
-            m.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() });
+            drop(m.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() }));
         }
         Self { registry, ..m }
     }
@@ -118,7 +118,7 @@ impl Metrics {
     pub fn expect_policies(&self, config: &Config) {
         for policy in config.policies.iter().filter(|p| p.action.isolates()) {
             for action in ["isolate", "release", "refuse"] {
-                self.actions.get_or_create(&ByAction { action, policy: policy.name.clone() });
+                drop(self.actions.get_or_create(&ByAction { action, policy: policy.name.clone() }));
             }
         }
     }

@@ -71,7 +71,9 @@ struct RawBody<'a> {
 
 /// Parse a webhook body.
 ///
-/// Errors if it is not JSON, or not an object with a list `alerts`. What is wrong with one alert is in its own place.
+/// # Errors
+///
+/// If it is not JSON, or not an object with a list `alerts`. What is wrong with one alert is in its own place.
 pub fn parse_body(body: &[u8]) -> Result<Delivery, BodyError> {
     let raw: RawBody<'_> = serde_json::from_slice(body).map_err(|e| match e.classify() {
         serde_json::error::Category::Data => BodyError::NotAWebhook(e.to_string()),
@@ -80,8 +82,8 @@ pub fn parse_body(body: &[u8]) -> Result<Delivery, BodyError> {
     let Some(alerts) = raw.alerts else {
         return Err(BodyError::NotAWebhook("it has no list `alerts`".to_owned()));
     };
-    let alerts: Vec<&RawValue> = serde_json::from_str(alerts.get())
-        .map_err(|_| BodyError::NotAWebhook("`alerts` is not a list".to_owned()))?;
+    let alerts: Vec<&RawValue> =
+        serde_json::from_str(alerts.get()).map_err(|_| BodyError::NotAWebhook("`alerts` is not a list".to_owned()))?;
     Ok(Delivery {
         receiver: text(raw.receiver),
         version: text(raw.version),
@@ -110,7 +112,7 @@ fn shown(value: &Value) -> String {
 
 fn parse_alert(json: &str) -> Result<Alert, InvalidAlert> {
     let mut invalid = InvalidAlert { name: None, fingerprint: None, reason: String::new() };
-    let mut fail = |invalid: &mut InvalidAlert, reason: String| {
+    let fail = |invalid: &mut InvalidAlert, reason: String| {
         invalid.reason = reason;
         invalid.clone()
     };
@@ -120,11 +122,8 @@ fn parse_alert(json: &str) -> Result<Alert, InvalidAlert> {
         Err(e) => return Err(fail(&mut invalid, format!("the alert cannot be read: {e}"))),
     };
     invalid.fingerprint = raw.get("fingerprint").and_then(Value::as_str).and_then(|f| f.parse().ok());
-    invalid.name = raw
-        .get("labels")
-        .and_then(|l| l.get(ALERTNAME))
-        .and_then(Value::as_str)
-        .map(|n| n.chars().take(SHOWN).collect());
+    invalid.name =
+        raw.get("labels").and_then(|l| l.get(ALERTNAME)).and_then(Value::as_str).map(|n| n.chars().take(SHOWN).collect());
 
     let labels = strings(raw.remove("labels"), "label").map_err(|r| fail(&mut invalid, r))?;
     let annotations = lenient(raw.remove("annotations"));
@@ -169,7 +168,10 @@ fn is_go_zero(time: Timestamp) -> bool {
 fn time(value: Option<&Value>) -> Result<Option<Timestamp>, String> {
     match value {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(s)) => match s.parse::<Timestamp>().and_then(|t| t.round(TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Floor))) {
+        Some(Value::String(s)) => match s
+            .parse::<Timestamp>()
+            .and_then(|t| t.round(TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Floor)))
+        {
             Ok(t) => Ok(Some(t)),
             Err(_) => Err(shown(&Value::String(s.clone()))),
         },

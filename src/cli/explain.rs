@@ -11,6 +11,7 @@ use crate::{
     engine::{AlertResult, Plan, Step},
     locate::ExporterPod,
     policy::Config,
+    quarantine::Outcome,
 };
 
 /// Explain a webhook body.
@@ -61,12 +62,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let answer = incident.deliver(delivery).await;
         let explain = |(result, because): (AlertResult, Option<[Option<String>; 3]>)| {
             let [policy, node, gpu] = because.unwrap_or_default();
-            Explained {
-                result,
-                policy_because: policy.unwrap_or_default(),
-                node_because: node.unwrap_or_default(),
-                gpu,
-            }
+            Explained { result, policy_because: policy.unwrap_or_default(), node_because: node.unwrap_or_default(), gpu }
         };
         let alerts = answer.results.into_iter().zip(because).map(explain).collect();
         Ok::<_, Failure>(Explanation { alerts, steps: incident.new_steps(), warnings: answer.warnings })
@@ -85,20 +81,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn because(alert: &Alert, config: &Config, cluster: &dyn Cluster, pods: &[ExporterPod]) -> [Option<String>; 3] {
     let nodes = cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
     let plan = Plan::of(alert, config, &nodes, Some(pods));
-    let policy = match plan.policy {
-        Some(policy) => {
+    let policy = match (plan.policy, &plan.passive) {
+        (Some(policy), _) => {
             let met: Vec<String> = policy.matchers.iter().map(ToString::to_string).collect();
             format!("{} ({}), since {} matches", policy.name, policy.action, met.join(" and "))
         }
-        None => match config.scope.alerts.iter().find(|m| !m.matches(&alert.labels)) {
-            Some(unmet) => format!("none, since scope.alerts {unmet} does not match"),
-            None => {
-                let unmet = config.policies.iter().filter_map(|p| {
-                    p.matchers.iter().find(|m| !m.matches(&alert.labels)).map(|m| format!("{} wants {m}", p.name))
-                });
-                format!("none: {}", unmet.collect::<Vec<_>>().join(", "))
-            }
-        },
+        (None, Some((Outcome::OutOfScope, why))) => format!("none: {why}"),
+        (None, _) => {
+            let unmet = config
+                .policies
+                .iter()
+                .filter_map(|p| p.matchers.iter().find(|m| !m.matches(&alert.labels)).map(|m| format!("{} wants {m}", p.name)));
+            format!("none: {}", unmet.collect::<Vec<_>>().join(", "))
+        }
     };
     let node = match &plan.target {
         Ok((node, link)) => format!("{node}, since {link}"),
@@ -118,22 +113,22 @@ impl Explanation {
                 ("node", alert.node_because.as_str()),
                 ("gpu", alert.gpu.as_deref().unwrap_or("none named: the node as a whole")),
             ];
-            text.push_str(&format!("{} {fingerprint}\n", result.alertname.as_deref().unwrap_or("(no name)")));
+            text += &format!("{} {fingerprint}\n", result.alertname.as_deref().unwrap_or("(no name)"));
             for (what, value) in rows.into_iter().filter(|(_, v)| !v.is_empty()) {
-                text.push_str(&format!("  {what:<8} {value}\n"));
+                text += &format!("  {what:<8} {value}\n");
             }
-            text.push_str(&format!("  {:<8} {}, {}\n", "outcome", result.outcome.as_str(), result.reason));
+            text += &format!("  {:<8} {}, {}\n", "outcome", result.outcome.as_str(), result.reason);
         }
         for warning in &self.warnings {
-            text.push_str(&format!("warning: {warning}\n"));
+            text += &format!("warning: {warning}\n");
         }
         if self.steps.is_empty() {
             text.push_str("No node would change.\n");
         }
         for step in &self.steps {
-            text.push_str(&format!("Would {} {}: {}\n", step.action, step.node, step.reason));
+            text += &format!("Would {} {}: {}\n", step.action, step.node, step.reason);
             if let Some(patch) = &step.patch {
-                text.push_str(&format!("  with the merge patch {patch}\n"));
+                text += &format!("  with the merge patch {patch}\n");
             }
         }
         text

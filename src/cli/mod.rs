@@ -126,11 +126,8 @@ fn load_config(path: &Path) -> Result<Config, Failure> {
 /// A file, or standard input for `-`.
 fn read_body(path: &str) -> Result<Vec<u8>, Failure> {
     let mut body = Vec::new();
-    let read = if path == "-" {
-        io::stdin().read_to_end(&mut body).map(|_| ())
-    } else {
-        fs::read(path).map(|bytes| body = bytes)
-    };
+    let read =
+        if path == "-" { io::stdin().read_to_end(&mut body).map(|_| ()) } else { fs::read(path).map(|bytes| body = bytes) };
     read.map_err(|e| Failure::input(format!("cannot read {path}: {e}")))?;
     Ok(body)
 }

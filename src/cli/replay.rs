@@ -168,11 +168,12 @@ struct Timeline {
 
 impl Timeline {
     fn line(&mut self, at: Timestamp, what: &str) {
-        self.text.push_str(&format!("{at:<24.0}  {what}\n"));
+        let at = at.to_string();
+        self.text += &format!("{at:<24}  {what}\n");
     }
 
     fn detail(&mut self, what: &str) {
-        self.text.push_str(&format!("{:24}    {what}\n", ""));
+        self.text += &format!("{:24}    {what}\n", "");
     }
 
     fn body(&mut self, at: Timestamp, name: &str, receiver: &str, count: usize, results: &[AlertResult]) {

@@ -16,7 +16,7 @@ use crate::{
     engine::{Clock, Engine, Step, SystemClock},
     metrics::Metrics,
     policy::Config,
-    server::{App, DEFAULT_DEADLINE, DEFAULT_MAX_BODY, is_loopback},
+    server::{App, DEFAULT_MAX_BODY, is_loopback},
 };
 
 /// How long work in flight may take after SIGTERM. Below Kubernetes' default grace of 30 s.
@@ -40,10 +40,10 @@ pub(super) struct Args {
     /// The largest body taken, in bytes.
     #[arg(long = "web.max-body-size", value_name = "BYTES", default_value_t = DEFAULT_MAX_BODY)]
     max_body: usize,
-    /// When a delivery is answered at the latest; keep it below the timeout of the webhook_config.
+    /// When a delivery is answered at the latest; keep it below Alertmanager's own timeout.
     #[arg(long = "web.deadline", value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "8s")]
     deadline: Duration,
-    /// Which log lines are written: a level, or directives of tracing's EnvFilter.
+    /// Which log lines are written: a level, or directives such as `info,gpu_quarantine=debug`.
     #[arg(long = "log.level", value_name = "FILTER", default_value = "info")]
     log_level: String,
     /// How log lines are written.
@@ -216,7 +216,7 @@ async fn serve(args: Args, config: Config, cluster: SnapshotCluster) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::server::DEFAULT_DEADLINE;
 
     #[test]
     fn the_default_deadline_of_the_flag_is_the_default_of_the_server() {

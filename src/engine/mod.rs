@@ -17,10 +17,10 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::BoxFuture, stream};
 use jiff::{SignedDuration, Timestamp};
 
-pub use answer::{Answer, AlertResult, Step};
+pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use plan::Plan;
 
@@ -86,13 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Engine {
     /// An engine on a cluster. Call [`Engine::refresh`] before the first delivery.
     #[must_use]
-    pub fn new(
-        cluster: Arc<dyn Cluster>,
-        config: Config,
-        clock: Arc<dyn Clock>,
-        metrics: Arc<Metrics>,
-        sink: StepSink,
-    ) -> Self {
+    pub fn new(cluster: Arc<dyn Cluster>, config: Config, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, sink: StepSink) -> Self {
         Self {
             cluster,
             config: ArcSwap::from_pointee(config),
@@ -134,6 +128,10 @@ impl Engine {
     }
 
     /// Replace the configuration and decide every node again that bears a record.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot follow the running one; that stays in force then.
     pub async fn reload(&self, config: Config) -> Result<(), ReloadRefused> {
         let old = self.config();
         if config.instance != old.instance {
@@ -215,10 +213,10 @@ impl Engine {
                 _ => results[i] = Some(self.without_node(plan)),
             }
         }
-        let work = by_node.iter().map(|(node, at)| {
-            let heard: Vec<Heard<'_>> = at.iter().map(|i| heard(&plans[*i])).collect();
-            async move { self.work_on(node, &heard).await }
-        });
+        let mut work = Vec::with_capacity(by_node.len());
+        for (node, at) in &by_node {
+            work.push(self.work(node, at.iter().map(|i| heard(&plans[*i])).collect()));
+        }
         let done: Vec<Done> = stream::iter(work).buffered(self.side_by_side).collect().await;
         for ((node, at), done) in by_node.iter().zip(done) {
             retry |= done.retry;
@@ -358,11 +356,12 @@ impl Engine {
         self.decide_again(&due).await;
         // What is due and did not move would be due again at once.
         let now = self.clock.now();
-        let mut fleet = lock(&self.fleet);
-        for name in fleet.due(now).into_iter().filter(|name| due.contains(name)) {
-            fleet.postpone(&name, now + TRY_AGAIN);
+        {
+            let mut fleet = lock(&self.fleet);
+            for name in fleet.due(now).into_iter().filter(|name| due.contains(name)) {
+                fleet.postpone(&name, now + TRY_AGAIN);
+            }
         }
-        drop(fleet);
         self.admit_waiting().await;
     }
 
@@ -373,13 +372,21 @@ impl Engine {
     }
 
     async fn decide_again(&self, names: &[NodeName]) {
-        let work = names.iter().map(|name| async move { (name, self.work_on(name, &[]).await) });
-        let done: Vec<(&NodeName, Done)> = stream::iter(work).buffered(self.side_by_side).collect().await;
-        for (name, done) in done {
+        let mut work = Vec::with_capacity(names.len());
+        for name in names {
+            work.push(self.work(name, Vec::new()));
+        }
+        let done: Vec<Done> = stream::iter(work).buffered(self.side_by_side).collect().await;
+        for (name, done) in names.iter().zip(done) {
             if done.failed {
                 lock(&self.fleet).postpone(name, self.clock.now() + TRY_AGAIN);
             }
         }
+    }
+
+    /// Boxed: the compiler cannot prove a stream of closures' futures `Send`.
+    fn work<'a>(&'a self, name: &'a NodeName, heard: Vec<Heard<'a>>) -> BoxFuture<'a, Done> {
+        Box::pin(async move { self.work_on(name, &heard).await })
     }
 
     /// Let nodes in that wait for a slot, in order, as far as there is room.
@@ -387,7 +394,8 @@ impl Engine {
         let waiting = lock(&self.fleet).waiting();
         for name in waiting {
             let limits = self.config().guard;
-            if !lock(&self.fleet).slots(&name, &limits).admits() {
+            let slots = lock(&self.fleet).slots(&name, &limits);
+            if !slots.admits() {
                 return;
             }
             self.work_on(&name, &[]).await;
@@ -419,9 +427,5 @@ impl Engine {
 
 fn heard<'a>(plan: &Plan<'a>) -> Heard<'a> {
     let acts = |p: &'a Policy| Rule { policy: &p.name, action: p.action };
-    Heard {
-        alert: plan.alert,
-        gpu: plan.gpu.clone(),
-        rule: plan.policy.filter(|_| plan.passive.is_none()).map(acts),
-    }
+    Heard { alert: plan.alert, gpu: plan.gpu.clone(), rule: plan.policy.filter(|_| plan.passive.is_none()).map(acts) }
 }

@@ -17,7 +17,11 @@ pub struct NodeName(String);
 pub struct NodeNameError(pub String);
 
 impl NodeName {
-    /// Parse a name. Errors if it is not an RFC 1123 subdomain.
+    /// Parse a name.
+    ///
+    /// # Errors
+    ///
+    /// If it is not an RFC 1123 subdomain.
     pub fn parse(text: &str) -> Result<Self, NodeNameError> {
         let part = |p: &str| {
             let b = p.as_bytes();

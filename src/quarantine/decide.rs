@@ -155,10 +155,9 @@ impl Next {
                     claim.state = ClaimState::Cleared;
                     claim.cleared = Some(ctx.now);
                 }
-                // A record edited by hand may lack the time; the hold-down then runs from now.
-                ClaimState::Cleared => claim.cleared = claim.cleared.or(Some(ctx.now)),
                 ClaimState::Released if fires => claim.cleared = None,
-                ClaimState::Released => claim.cleared = claim.cleared.or(Some(ctx.now)),
+                // A record edited by hand may lack the time; the hold-down then runs from now.
+                ClaimState::Cleared | ClaimState::Released => claim.cleared = claim.cleared.or(Some(ctx.now)),
             }
         }
         let over = |c: &super::claim::Claim| forgotten_at(c, ctx.config).is_some_and(|at| at <= ctx.now);

@@ -81,9 +81,9 @@ pub(super) fn fold(
 /// A complete pull proves that what it does not list is over.
 fn drop_missing(record: &mut Record, heard: &[Heard<'_>]) {
     for claim in &mut record.claims {
-        claim.members.retain(|m| {
-            !m.fires() || heard.iter().any(|h| h.alert.status == Status::Firing && h.alert.fingerprint == m.fp)
-        });
+        claim
+            .members
+            .retain(|m| !m.fires() || heard.iter().any(|h| h.alert.status == Status::Firing && h.alert.fingerprint == m.fp));
     }
     record.overflow = false;
 }

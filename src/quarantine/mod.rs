@@ -18,6 +18,6 @@ pub use decide::{Context, Decision, Effect, decide};
 pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
 pub use outcome::{Outcome, Verdict};
-pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, VERSION, read};
+pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
 pub use scope::{Standing, standing};
 pub use view::{NodeState, NodeView};

@@ -155,13 +155,11 @@ impl NodeView {
         if is_pending(&record) && self.in_scope {
             self.state = NodeState::Pending;
             self.pending_since = record.claims.iter().filter(|c| c.state == ClaimState::Firing).map(|c| c.since).min();
-            self.waiting_for = "room under guard.max_isolated".to_owned();
+            "room under guard.max_isolated".clone_into(&mut self.waiting_for);
         } else if record.added.is_some() {
             let wait = waits_for(node, &record, config, now);
             self.state = match wait {
-                Some(Wait::Firing) if record.claims.iter().any(|c| c.fires() && c.action.isolates()) => {
-                    NodeState::Isolated
-                }
+                Some(Wait::Firing) if record.claims.iter().any(|c| c.fires() && c.action.isolates()) => NodeState::Isolated,
                 _ => NodeState::Clearing,
             };
             if let Some(reason) = word(node, config, "hold") {
