@@ -5,6 +5,7 @@
 
 mod answer;
 mod clock;
+mod deliver;
 mod fleet;
 mod node;
 mod parked;
@@ -25,12 +26,12 @@ pub use clock::{Clock, SystemClock, VirtualClock};
 pub use plan::Plan;
 
 use crate::{
-    alert::{Alert, Delivery, Status},
+    alert::Alert,
     cluster::Cluster,
-    locate::{ExporterPod, NodeFacts, NodeName},
+    locate::{NodeFacts, NodeName},
     metrics::Metrics,
-    policy::{Config, Policy},
-    quarantine::{Heard, NodeState, NodeView, Outcome, Rule},
+    policy::Config,
+    quarantine::{Heard, NodeState, NodeView},
 };
 use fleet::Fleet;
 use node::Done;
@@ -149,168 +150,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Take one body. The outcome of every alert stands in the answer; nothing of it is lost if nobody waits for the answer.
-    pub async fn deliver(&self, delivery: Delivery) -> Answer {
-        let mut warnings = self.note_clusters(&delivery);
-        self.metrics.delivered(delivery.alerts.len(), delivery.truncated);
-        if delivery.truncated > 0 {
-            let text = format!(
-                "{} alerts were cut off by max_alerts and are unknown here: set max_alerts: 0 in the webhook_config",
-                delivery.truncated
-            );
-            tracing::warn!(truncated = delivery.truncated, receiver = %delivery.receiver, "{text}.");
-            warnings.push(text);
-        }
-        let alerts: Vec<&Alert> = delivery.alerts.iter().filter_map(|a| a.as_ref().ok()).collect();
-        let (taken, retry) = self.take(&alerts).await;
-        let mut taken = taken.into_iter();
-        let results: Vec<AlertResult> = delivery
-            .alerts
-            .iter()
-            .filter_map(|alert| match alert {
-                Ok(_) => taken.next(),
-                Err(invalid) => Some(AlertResult::invalid(invalid)),
-            })
-            .collect();
-        for result in &results {
-            self.metrics.outcome(result.outcome);
-        }
-        self.admit_waiting().await;
-        self.timers.notify_one();
-        Answer { results, truncated: delivery.truncated, warnings, retry }
-    }
-
-    /// Take alerts; whether any of them failed in a way that the sender's retry can cure.
-    async fn take(&self, alerts: &[&Alert]) -> (Vec<AlertResult>, bool) {
-        let config = self.config();
-        let mut plans = self.plan(alerts, &config, None);
-        let mut no_pods = None;
-        if plans.iter().any(Plan::needs_pods) {
-            match self.cluster.exporter_pods(&config.locate.exporter_pods).await {
-                Ok(pods) => plans = self.plan(alerts, &config, Some(&pods)),
-                Err(e) => no_pods = Some(e),
-            }
-        }
-        let mut results: Vec<Option<AlertResult>> = vec![None; alerts.len()];
-        let mut by_node: Vec<(NodeName, Vec<usize>)> = Vec::new();
-        let mut places: BTreeMap<NodeName, usize> = BTreeMap::new();
-        let mut retry = false;
-        for (i, plan) in plans.iter().enumerate() {
-            match &plan.target {
-                Ok((node, _)) if plan.passive.is_none() || plan.alert.status == Status::Resolved => {
-                    let place = *places.entry(node.clone()).or_insert_with(|| {
-                        by_node.push((node.clone(), Vec::new()));
-                        by_node.len() - 1
-                    });
-                    by_node[place].1.push(i);
-                }
-                _ if plan.needs_pods() => {
-                    let why = no_pods.as_deref().unwrap_or("they were not read");
-                    let reason = format!("the exporter pods are needed to find its node and could not be listed: {why}");
-                    results[i] = Some(AlertResult::of(plan.alert, Outcome::Failed, reason));
-                    retry = true;
-                }
-                _ => results[i] = Some(self.without_node(plan)),
-            }
-        }
-        let mut work = Vec::with_capacity(by_node.len());
-        for (node, at) in &by_node {
-            work.push(self.work(node, at.iter().map(|i| heard(&plans[*i])).collect()));
-        }
-        let done: Vec<Done> = stream::iter(work).buffered(self.side_by_side).collect().await;
-        for ((node, at), done) in by_node.iter().zip(done) {
-            retry |= done.retry;
-            for (i, verdict) in at.iter().zip(done.verdicts) {
-                let plan = &plans[*i];
-                // A resolve that ended nothing says what its policy would have said.
-                let (outcome, reason) = match &plan.passive {
-                    Some((outcome, reason)) if verdict.outcome == Outcome::Unchanged => (*outcome, reason.clone()),
-                    _ => (verdict.outcome, verdict.reason),
-                };
-                let mut result = AlertResult::of(plan.alert, outcome, reason);
-                result.node = Some(node.clone());
-                result.policy = plan.policy.map(|p| p.name.clone());
-                if outcome == Outcome::Failed && !done.retry {
-                    self.park(plan.alert);
-                } else {
-                    lock(&self.parked).forget(plan.alert.fingerprint);
-                }
-                results[*i] = Some(result);
-            }
-        }
-        (results.into_iter().flatten().collect(), retry)
-    }
-
-    fn plan<'a>(&self, alerts: &[&'a Alert], config: &'a Config, pods: Option<&[ExporterPod]>) -> Vec<Plan<'a>> {
-        let nodes = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
-        alerts.iter().map(|alert| Plan::of(alert, config, &nodes, pods)).collect()
-    }
-
-    /// The result of an alert that no policy acts for, or whose labels name no node.
-    fn without_node(&self, plan: &Plan<'_>) -> AlertResult {
-        let alert = plan.alert;
-        let mut result = match (&plan.passive, &plan.target, alert.status) {
-            (Some((outcome, reason)), _, _) => {
-                if *outcome == Outcome::Heartbeat && alert.status == Status::Firing {
-                    self.metrics.heartbeat(self.clock.now());
-                }
-                AlertResult::of(alert, *outcome, reason.clone())
-            }
-            (None, Err(unmapped), Status::Firing) => {
-                self.metrics.unmapped(unmapped.reason);
-                tracing::warn!(
-                    alert = %alert.name, fingerprint = %alert.fingerprint, reason = unmapped.reason.as_str(),
-                    "An alert could not be mapped to a node: {}.", unmapped.message
-                );
-                self.park(alert);
-                AlertResult::of(alert, Outcome::Unmapped, unmapped.message.clone())
-            }
-            (None, Err(unmapped), Status::Resolved) => {
-                lock(&self.parked).forget(alert.fingerprint);
-                let reason = format!("it is over, and no node is known for it: {}", unmapped.message);
-                AlertResult::of(alert, Outcome::Unchanged, reason)
-            }
-            // Those go to their node's worker.
-            (None, Ok(_), _) => AlertResult::of(alert, Outcome::Unchanged, "nothing to do"),
-        };
-        result.node = plan.target.as_ref().ok().map(|(node, _)| node.clone());
-        result.policy = plan.policy.map(|p| p.name.clone());
-        result
-    }
-
-    fn park(&self, alert: &Alert) {
-        if alert.status == Status::Firing && !lock(&self.parked).keep(alert.clone()) {
-            self.metrics.parked_dropped();
-            tracing::error!("Too many alerts wait to be mapped; the oldest was forgotten. Fix the labels of the rules.");
-        }
-    }
-
-    /// Two different `cluster` labels without `scope.alerts`: node names of another cluster could be taken for ours.
-    fn note_clusters(&self, delivery: &Delivery) -> Vec<String> {
-        if !self.config.load().scope.alerts.is_empty() {
-            return Vec::new();
-        }
-        let mut seen = lock(&self.clusters_seen);
-        let before = seen.len();
-        for alert in delivery.alerts.iter().flatten() {
-            if seen.len() < 2
-                && let Some(cluster) = alert.labels.get("cluster")
-                && !seen.contains(cluster)
-            {
-                seen.insert(cluster.chars().take(64).collect());
-            }
-        }
-        if seen.len() < 2 {
-            return Vec::new();
-        }
-        let names: Vec<String> = seen.iter().map(|c| format!("{c:?}")).collect();
-        let text = format!("alerts of several clusters arrive ({}): set scope.alerts to this one", names.join(", "));
-        if before < 2 {
-            tracing::warn!("{text}.");
-        }
-        vec![text]
-    }
-
     /// Take in what changed on the nodes since they were last looked at, and try parked alerts again.
     pub async fn refresh(&self) {
         self.look_at_all(false).await;
@@ -423,9 +262,4 @@ impl Engine {
     pub fn census(&self) -> (BTreeMap<NodeState, usize>, usize) {
         (lock(&self.fleet).states(), lock(&self.parked).len())
     }
-}
-
-fn heard<'a>(plan: &Plan<'a>) -> Heard<'a> {
-    let acts = |p: &'a Policy| Rule { policy: &p.name, action: p.action };
-    Heard { alert: plan.alert, gpu: plan.gpu.clone(), rule: plan.policy.filter(|_| plan.passive.is_none()).map(acts) }
 }
