@@ -1,11 +1,20 @@
 //! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are never labels.
 
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::{
+    sync::atomic::{AtomicI64, AtomicU64},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
-    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+        info::Info,
+    },
     registry::Registry,
 };
 
@@ -37,6 +46,17 @@ struct ByState {
     state: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCall {
+    verb: &'static str,
+    outcome: &'static str,
+}
+
+/// From 1 ms to 8 s: a call is given up after 3 to 5 s.
+fn call_seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 14))
+}
+
 /// All metrics, registered under `gpu_quarantine_`.
 #[derive(Debug)]
 pub struct Metrics {
@@ -52,6 +72,7 @@ pub struct Metrics {
     write_failures: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
     heartbeat: Gauge<f64, AtomicU64>,
+    kubernetes: Family<ByCall, Histogram, fn() -> Histogram>,
     reload_successful: Gauge<i64, AtomicI64>,
     reload_time: Gauge<f64, AtomicU64>,
 }
@@ -81,6 +102,7 @@ impl Metrics {
             write_failures: Family::default(),
             nodes: Family::default(),
             heartbeat: Gauge::default(),
+            kubernetes: Family::new_with_constructor(call_seconds),
             reload_successful: Gauge::default(),
             reload_time: Gauge::default(),
             registry: Registry::default(),
@@ -96,6 +118,11 @@ impl Metrics {
         registry.register("actions", "Changes of a node's effective action", m.actions.clone());
         registry.register("node_write_failures", "Nodes that could not be read or written, by reason", m.write_failures.clone());
         registry.register("nodes", "Nodes by state", m.nodes.clone());
+        registry.register(
+            "kubernetes_request_duration_seconds",
+            "Calls to the API server, by verb and outcome",
+            m.kubernetes.clone(),
+        );
         registry.register("heartbeat_timestamp_seconds", "When a heartbeat alert last arrived", m.heartbeat.clone());
         registry.register(
             "config_last_reload_successful",
@@ -150,6 +177,10 @@ impl Metrics {
 
     pub(crate) fn write_failed(&self, reason: &'static str) {
         self.write_failures.get_or_create(&ByReason { reason }).inc();
+    }
+
+    pub(crate) fn kubernetes_call(&self, verb: &'static str, outcome: &'static str, took: Duration) {
+        self.kubernetes.get_or_create(&ByCall { verb, outcome }).observe(took.as_secs_f64());
     }
 
     pub(crate) fn heartbeat(&self, at: Timestamp) {

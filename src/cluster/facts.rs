@@ -57,6 +57,7 @@ pub fn node_facts(raw: &Value, domain: &str) -> Result<NodeFacts, FactsError> {
         labels: object.texts("metadata.labels")?,
         annotations,
         taints: object.taints()?,
+        taints_manager: object.manager_of("f:spec", "f:taints"),
         unschedulable: object.boolean("spec.unschedulable")?,
         provider_id: optional("spec.providerID"),
         system_uuid: optional("status.nodeInfo.systemUUID"),
@@ -186,6 +187,16 @@ impl<'a> Object<'a> {
 
     fn list(&self, field: &str) -> impl Iterator<Item = &'a Value> {
         self.at(field).and_then(Value::as_array).into_iter().flatten()
+    }
+
+    /// The field manager that owns a field, by `metadata.managedFields`; the latest of several.
+    fn manager_of(&self, parent: &str, field: &str) -> Option<String> {
+        let text = |entry: &'a Value, key: &str| entry.get(key).and_then(Value::as_str);
+        self.list("metadata.managedFields")
+            .filter(|entry| entry.get("fieldsV1").and_then(|f| f.get(parent)).and_then(|f| f.get(field)).is_some())
+            .max_by_key(|entry| text(entry, "time"))
+            .and_then(|entry| text(entry, "manager"))
+            .map(str::to_owned)
     }
 
     fn taints(&self) -> Result<Vec<Taint>, FactsError> {

@@ -3,9 +3,10 @@
 //! Nothing here decides: a cluster reads, and writes one patch with a resourceVersion.
 
 mod facts;
+pub mod kubernetes;
 pub mod snapshot;
 
-use std::{fmt::Debug, sync::RwLock};
+use std::{collections::BTreeSet, fmt::Debug, sync::RwLock};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -95,6 +96,11 @@ pub trait Cluster: Send + Sync + Debug {
     /// Apply one JSON merge patch (RFC 7396) that carries `metadata.resourceVersion`. Errors with
     /// [`ClusterError::Conflict`] if the node has another one. Returns the node as it is afterwards.
     fn patch<'a>(&'a self, node: &'a NodeName, patch: &'a Value) -> BoxFuture<'a, Result<NodeFacts, ClusterError>>;
+
+    /// From now on the nodes' labels with these keys are looked at as well; returns when the inventory has them.
+    fn keep_labels(&self, _keys: BTreeSet<String>) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// The pods that any of the selectors matches and that are bound to a node.
     fn exporter_pods<'a>(&'a self, selectors: &'a [Selector]) -> BoxFuture<'a, Result<Vec<ExporterPod>, String>>;

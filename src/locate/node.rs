@@ -97,6 +97,9 @@ pub struct NodeFacts {
     pub annotations: BTreeMap<String, String>,
     /// `spec.taints`.
     pub taints: Vec<Taint>,
+    /// The field manager that owns `spec.taints`, which is the last that changed the list; `None` if nobody does, as when the
+    /// list is empty.
+    pub taints_manager: Option<String>,
     /// `spec.unschedulable`: cordoned.
     pub unschedulable: bool,
     /// `spec.providerID`.

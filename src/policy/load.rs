@@ -9,9 +9,9 @@ use serde_saphyr::Spanned;
 pub use self::report::{ConfigError, Problem};
 use self::report::{MAX_PROBLEMS, Place, Source};
 use super::{
-    Config, GuardLimits, Isolation, Locate, Release, Requirement, Scope, Selector, SelectorError,
+    Config, GuardLimits, Isolation, Locate, ManagerPattern, Release, Requirement, Scope, Selector, SelectorError,
     names::{flaw_in_domain, flaw_in_key, flaw_in_value},
-    raw::{Opt, RawConfig, RawGuard, RawIsolation, RawLocate, RawRelease, RawScope, RawTaint, Texts},
+    raw::{Opt, RawConfig, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint, Texts},
 };
 use crate::alert::{Matcher, MatcherError};
 
@@ -27,6 +27,8 @@ const DEFAULT_NODES: &str = "nvidia.com/gpu.present=true";
 const DEFAULT_EXPORTER_PODS: [&str; 2] = ["app.kubernetes.io/name=dcgm-exporter", "app=nvidia-dcgm-exporter"];
 const DEFAULT_AFTER: Duration = Duration::from_secs(10 * 60);
 const MAX_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// kubectl names itself after its subcommand: `kubectl-taint`, `kubectl-edit`, `kubectl-patch`.
+const DEFAULT_HUMAN_MANAGER: &str = "kubectl*";
 const DEFAULT_COUNT: u32 = 3;
 const DEFAULT_PERCENT: f64 = 10.0;
 const REQUIREMENTS: &str = "`resolved` (Alertmanager reported the alerts as resolved) and `manual` (a person releases the node)";
@@ -124,6 +126,7 @@ impl Check<'_> {
         let release = self.release(raw.release.as_ref());
         let locate = self.locate(raw.locate.unwrap_or_default());
         let guard = self.guard(raw.guard.unwrap_or_default());
+        let human_managers = self.human_managers(raw.people.unwrap_or_default());
         let policies = self.policies(raw.policies, release.as_ref());
         Some(Config {
             instance: instance?,
@@ -133,6 +136,7 @@ impl Check<'_> {
             release: release?,
             locate: locate?,
             guard: guard?,
+            human_managers: human_managers?,
             policies: policies?,
         })
     }
@@ -201,6 +205,11 @@ impl Check<'_> {
     fn labels(&mut self, raw: Option<Texts>, default: &[&str]) -> Option<Vec<String>> {
         let raw = raw.unwrap_or_else(|| default.iter().map(|name| placeless(name)).collect());
         self.texts(&raw, label_name)
+    }
+
+    fn human_managers(&mut self, raw: RawPeople) -> Option<Vec<ManagerPattern>> {
+        let raw = raw.field_managers.unwrap_or_else(|| vec![placeless(DEFAULT_HUMAN_MANAGER)]);
+        self.texts(&raw, ManagerPattern::parse)
     }
 
     fn guard(&mut self, raw: RawGuard) -> Option<GuardLimits> {

@@ -33,6 +33,8 @@ pub struct Config {
     pub locate: Locate,
     /// How many nodes may be isolated.
     pub guard: GuardLimits,
+    /// Field managers behind which people stand (P10).
+    pub human_managers: Vec<ManagerPattern>,
     /// In order: the first that matches an alert wins.
     pub policies: Vec<Policy>,
 }
@@ -163,7 +165,43 @@ impl fmt::Display for Action {
     }
 }
 
+/// The name of a field manager, or its beginning followed by `*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManagerPattern(String);
+
+impl ManagerPattern {
+    /// Parse a pattern.
+    ///
+    /// # Errors
+    ///
+    /// If it is empty or has a `*` anywhere but at its end. A lone `*` is refused as well: it would take every controller for
+    /// a person.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let stem = text.strip_suffix('*').unwrap_or(text);
+        if stem.is_empty() || stem.contains('*') || stem.chars().any(char::is_whitespace) {
+            return Err(format!("{text:?} is not a field manager; write its name, or its beginning and *, such as kubectl*"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Whether it means this field manager.
+    #[must_use]
+    pub fn matches(&self, manager: &str) -> bool {
+        match self.0.strip_suffix('*') {
+            Some(stem) => manager.starts_with(stem),
+            None => manager == self.0,
+        }
+    }
+}
+
 impl Config {
+    /// The keys of all node labels that anything here looks at; no others need to be kept of a node.
+    #[must_use]
+    pub fn node_label_keys(&self) -> BTreeSet<String> {
+        let selectors = std::iter::once(&self.scope.nodes).chain(&self.scope.never);
+        selectors.flat_map(Selector::keys).map(str::to_owned).collect()
+    }
+
     /// The first policy that matches, which is the one that counts.
     #[must_use]
     pub fn policy_for(&self, labels: &Labels) -> Option<&Policy> {

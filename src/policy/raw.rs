@@ -21,6 +21,7 @@ pub(super) struct RawConfig {
     pub(super) release: Opt<RawRelease>,
     pub(super) locate: Option<RawLocate>,
     pub(super) guard: Option<RawGuard>,
+    pub(super) people: Option<RawPeople>,
     pub(super) policies: Option<Vec<Spanned<RawPolicy>>>,
 }
 
@@ -78,6 +79,12 @@ pub(super) struct RawGuard {
 pub(super) struct RawMaxIsolated {
     pub(super) count: Opt<String>,
     pub(super) percent: Opt<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPeople {
+    pub(super) field_managers: Option<Texts>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -80,6 +80,11 @@ impl Selector {
         }
     }
 
+    /// The keys that it looks at.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.requirements.iter().map(|r| r.key.as_str())
+    }
+
     /// Whether an object with these labels meets every requirement.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
