@@ -166,19 +166,29 @@ impl Next {
 
     /// Somebody took our taint away (P10): put it back once while the fault lasts, then leave the node alone.
     fn taint_taken_away(&mut self, node: &NodeFacts, ctx: &Context<'_>) {
+        let policy = wanted(&self.record).map(|c| c.policy.clone());
         let Some(added) = &mut self.record.added else { return };
-        let Some(taint) = &added.taint else { return };
+        let foreign = self.record.before.as_ref().and_then(|b| b.taint.as_ref());
+        let Some(taint) = added.taint.as_ref().or(foreign) else { return };
         if node.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect) {
             return;
         }
-        let firing = self.record.claims.iter().any(|c| c.state == ClaimState::Firing && c.action.isolates());
-        if firing && !added.restored {
-            added.restored = true;
-            self.taints.push(taint.clone());
-            let policy = taint.value.clone();
-            let reason = "our taint was taken away while the fault lasts: put back once".to_owned();
-            self.effect = Some((Effect::Isolate, policy, reason));
-            return;
+        match (policy, added.taint.is_some()) {
+            (Some(_), true) if !added.restored => {
+                let (taint, policy) = (taint.clone(), taint.value.clone());
+                added.restored = true;
+                self.taints.push(taint);
+                let reason = "our taint was taken away while the fault lasts: put back once".to_owned();
+                self.effect = Some((Effect::Isolate, policy, reason));
+                return;
+            }
+            (Some(policy), false) => {
+                self.isolate(node, ctx, &policy);
+                let reason = "the taint that stood here before is gone and the fault lasts".to_owned();
+                self.effect = Some((Effect::Isolate, Some(policy), reason));
+                return;
+            }
+            _ => {}
         }
         let reason = "our taint was taken away: the node counts as released by hand".to_owned();
         self.give_back(node, ctx, "hand", reason);
