@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::{Failure, runtime, serve};
-use crate::{cluster::snapshot::SnapshotCluster, engine::Step, policy};
+use crate::{cluster::snapshot::SnapshotCluster, engine::Step, metrics::Metrics, policy};
 
 const CONFIG: &str = include_str!("../../fixtures/incident/config.yaml");
 const CLUSTER: &str = include_str!("../../fixtures/clusters/prod-a.yaml");
@@ -52,7 +52,8 @@ async fn demo() -> Result<(), Failure> {
     let sink = Arc::clone(&steps);
     let app = serve::assemble(
         config,
-        cluster,
+        Arc::new(cluster),
+        Arc::new(Metrics::new()),
         None,
         Box::new(move |step| sink.lock().unwrap_or_else(PoisonError::into_inner).push(step)),
     );

@@ -60,12 +60,32 @@ struct Sources {
     cluster: PathBuf,
 }
 
+/// Where the configuration and a live or embedded cluster come from.
+#[derive(Debug, clap::Args)]
+struct LiveSources {
+    /// The configuration file.
+    #[arg(long = "config.file", value_name = "FILE")]
+    config: PathBuf,
+    /// The embedded cluster instead of a real one: a YAML stream of Nodes and Pods.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
+    cluster: Option<PathBuf>,
+    /// How to reach the cluster; without it the environment says so, as for kubectl, or the pod's service account.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Which context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+fn load_snapshot(path: &Path, domain: &str) -> Result<SnapshotCluster, Failure> {
+    let text = read_file(path)?;
+    SnapshotCluster::load(&path.display().to_string(), &text, domain).map_err(|e| Failure::input(e.to_string()))
+}
+
 impl Sources {
     fn load(&self) -> Result<(Config, SnapshotCluster), Failure> {
         let config = load_config(&self.config)?;
-        let text = read_file(&self.cluster)?;
-        let cluster = SnapshotCluster::load(&self.cluster.display().to_string(), &text, &config.domain)
-            .map_err(|e| Failure::input(e.to_string()))?;
+        let cluster = load_snapshot(&self.cluster, &config.domain)?;
         Ok((config, cluster))
     }
 }

@@ -7,13 +7,17 @@ use jiff::SignedDuration;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
+    task::JoinHandle,
 };
 use tracing_subscriber::EnvFilter;
 
-use super::{Failure, Sources, load_config, runtime};
+use super::{Failure, LiveSources, load_config, load_snapshot, runtime};
 use crate::{
-    cluster::snapshot::SnapshotCluster,
-    engine::{Clock, Engine, Step, SystemClock},
+    cluster::{
+        Cluster,
+        kubernetes::{self, ConnectError, KubeCluster},
+    },
+    engine::{Clock, Engine, Step, StepSink, SystemClock},
     metrics::Metrics,
     policy::Config,
     server::{App, DEFAULT_MAX_BODY, is_loopback},
@@ -30,7 +34,7 @@ const GATHER: Duration = Duration::from_millis(200);
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    sources: Sources,
+    sources: LiveSources,
     /// Where to listen. Other than loopback needs --web.allow-unauthenticated.
     #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9876")]
     listen: SocketAddr,
@@ -66,8 +70,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             args.listen
         )));
     }
-    let (config, cluster) = args.sources.load()?;
-    runtime()?.block_on(serve(args, config, cluster))
+    let config = load_config(&args.sources.config)?;
+    runtime()?.block_on(serve(args, config))
 }
 
 fn start_log(level: &str, format: LogFormat) -> Result<(), Failure> {
@@ -90,15 +94,15 @@ fn log_step(step: &Step) {
 /// The parts of a running service, put together; also what the demo runs.
 pub(super) fn assemble(
     config: Config,
-    cluster: SnapshotCluster,
+    cluster: Arc<dyn Cluster>,
+    metrics: Arc<Metrics>,
     reload_from: Option<PathBuf>,
-    sink: Box<dyn Fn(Step) + Send + Sync>,
+    sink: StepSink,
 ) -> App {
-    let metrics = Arc::new(Metrics::new());
     let clock = Arc::new(SystemClock);
     metrics.expect_policies(&config);
     metrics.reloaded(Some(clock.now()));
-    let engine = Arc::new(Engine::new(Arc::new(cluster), config, clock, Arc::clone(&metrics), sink));
+    let engine = Arc::new(Engine::new(cluster, config, clock, Arc::clone(&metrics), sink));
     let (reload_engine, reload_metrics) = (Arc::clone(&engine), Arc::clone(&metrics));
     let reload = move || {
         let (engine, metrics, path) = (Arc::clone(&reload_engine), Arc::clone(&reload_metrics), reload_from.clone());
@@ -152,7 +156,10 @@ pub(super) async fn tick(engine: Arc<Engine>) {
         tokio::select! {
             () = due => engine.run_due().await,
             () = engine.timers.notified() => {}
-            _ = refresh.tick() => engine.refresh().await,
+            _ = refresh.tick() => {
+                engine.refresh().await;
+                engine.retry_parked().await;
+            }
             Ok(()) = changes.changed() => {
                 tokio::time::sleep(GATHER).await;
                 changes.mark_unchanged();
@@ -162,7 +169,29 @@ pub(super) async fn tick(engine: Arc<Engine>) {
     }
 }
 
-async fn serve(args: Args, config: Config, cluster: SnapshotCluster) -> Result<(), Failure> {
+/// The cluster, and what keeps its inventory current, if anything must.
+async fn cluster(
+    sources: &LiveSources,
+    config: &Config,
+    metrics: &Arc<Metrics>,
+) -> Result<(Arc<dyn Cluster>, Option<JoinHandle<()>>), Failure> {
+    if let Some(file) = &sources.cluster {
+        return Ok((Arc::new(load_snapshot(file, &config.domain)?), None));
+    }
+    let failed = |e: ConnectError| Failure::unreachable(e.to_string());
+    let client = kubernetes::config(sources.kubeconfig.as_deref(), sources.context.as_deref()).await.map_err(failed)?;
+    tracing::info!(url = %client.cluster_url, "Connecting to the cluster.");
+    let labels = config.node_label_keys();
+    let cluster = KubeCluster::new(client, &config.domain, labels, Arc::clone(metrics)).map_err(failed)?;
+    let cluster = Arc::new(cluster);
+    let watch = tokio::spawn({
+        let cluster = Arc::clone(&cluster);
+        async move { cluster.watch().await }
+    });
+    Ok((cluster, Some(watch)))
+}
+
+async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let signals = |kind| signal(kind).map_err(|e| Failure::unreachable(format!("cannot wait for signals: {e}")));
     let (mut hangup, mut terminate, mut interrupt) =
         (signals(SignalKind::hangup())?, signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
@@ -171,7 +200,10 @@ async fn serve(args: Args, config: Config, cluster: SnapshotCluster) -> Result<(
         .map_err(|e| Failure::unreachable(format!("cannot listen on {}: {e}", args.listen)))?;
     let address = listener.local_addr().map_err(|e| Failure::unreachable(format!("cannot tell the address: {e}")))?;
 
-    let mut app = assemble(config, cluster, Some(args.sources.config.clone()), Box::new(|step| log_step(&step)));
+    let metrics = Arc::new(Metrics::new());
+    let (cluster, watch) = cluster(&args.sources, &config, &metrics).await?;
+    let path = args.sources.config.clone();
+    let mut app = assemble(config, cluster, metrics, Some(path), Box::new(|step| log_step(&step)));
     (app.deadline, app.max_body) = (args.deadline, args.max_body);
     let engine = Arc::clone(&app.engine);
     engine.refresh().await;
@@ -200,6 +232,9 @@ async fn serve(args: Args, config: Config, cluster: SnapshotCluster) -> Result<(
     }
     tracing::info!("Stopping: finishing what is in flight.");
     ticks.abort();
+    if let Some(watch) = watch {
+        watch.abort();
+    }
     stop.send_replace(true);
     let finished = async {
         // How the accept loop ended no longer matters.

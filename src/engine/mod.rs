@@ -14,7 +14,10 @@ mod plan;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use arc_swap::ArcSwap;
@@ -46,6 +49,9 @@ const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(15);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadRefused {
+    /// The cluster cannot tell what the new selectors look at.
+    #[error("the nodes could not be read for the new selectors: {0}")]
+    Labels(String),
     /// `instance` or `domain` differ.
     #[error("`{0}` is set at start only: restart to change it")]
     StartOnly(&'static str),
@@ -69,6 +75,8 @@ pub struct Engine {
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
     side_by_side: usize,
+    /// The fleet was counted once. Before that the guard would let anything in.
+    counted: AtomicBool,
     /// Told when a timer may have moved.
     pub(crate) timers: tokio::sync::Notify,
 }
@@ -99,6 +107,7 @@ impl Engine {
             workers: Mutex::default(),
             sink,
             side_by_side: SIDE_BY_SIDE,
+            counted: AtomicBool::new(false),
             timers: tokio::sync::Notify::new(),
         }
     }
@@ -113,7 +122,7 @@ impl Engine {
     /// Whether alerts can be taken: before the first list of nodes they cannot.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.cluster.ready()
+        self.counted.load(Ordering::Acquire)
     }
 
     /// The cluster.
@@ -145,33 +154,46 @@ impl Engine {
         if new.taint_key != was.taint_key && !new.former_keys.contains(&was.taint_key) {
             return Err(ReloadRefused::KeyForgotten(was.taint_key.clone()));
         }
+        self.cluster.keep_labels(config.node_label_keys()).await.map_err(ReloadRefused::Labels)?;
         self.config.store(Arc::new(config));
         self.look_at_all(true).await;
         Ok(())
     }
 
-    /// Take in what changed on the nodes since they were last looked at, and try parked alerts again.
+    /// Take in what changed on the nodes since they were last looked at. Parked alerts are tried again if nodes came or went.
     pub async fn refresh(&self) {
-        self.look_at_all(false).await;
-        let parked = lock(&self.parked).all();
-        if !parked.is_empty() {
-            let alerts: Vec<&Alert> = parked.iter().collect();
-            self.take(&alerts).await;
+        if self.look_at_all(false).await {
+            self.retry_parked().await;
         }
         self.admit_waiting().await;
         self.timers.notify_one();
     }
 
-    async fn look_at_all(&self, even_unchanged: bool) {
+    /// Try parked alerts again.
+    pub async fn retry_parked(&self) {
+        let parked = lock(&self.parked).all();
+        if !parked.is_empty() {
+            let alerts: Vec<&Alert> = parked.iter().collect();
+            self.take(&alerts).await;
+        }
+    }
+
+    /// Whether nodes came or went.
+    async fn look_at_all(&self, even_unchanged: bool) -> bool {
+        if !self.cluster.ready() {
+            return false;
+        }
         let nodes: Vec<Arc<NodeFacts>> = {
             let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
             inventory.iter().cloned().collect()
         };
         let (config, now) = (self.config(), self.clock.now());
         let mut to_decide = Vec::new();
+        let others;
         {
             let mut fleet = lock(&self.fleet);
             let mut gone: BTreeSet<NodeName> = fleet.names().into_iter().collect();
+            let known = gone.len();
             for node in &nodes {
                 gone.remove(&node.name);
                 if even_unchanged || !fleet.has_seen(&node.name, &node.resource_version) {
@@ -182,11 +204,14 @@ impl Engine {
                     }
                 }
             }
+            others = !gone.is_empty() || known != nodes.len();
             for name in gone {
                 fleet.remove(&name);
             }
         }
+        self.counted.store(true, Ordering::Release);
         self.decide_again(&to_decide).await;
+        others
     }
 
     /// Carry out what is due: hold-downs that are over.

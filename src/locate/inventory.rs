@@ -143,6 +143,7 @@ pub(super) mod tests {
             labels: hostname.map(|h| (HOSTNAME_LABEL.to_owned(), h.to_owned())).into_iter().collect(),
             annotations: BTreeMap::new(),
             taints: Vec::new(),
+            taints_manager: None,
             unschedulable: false,
             provider_id: None,
             system_uuid: None,

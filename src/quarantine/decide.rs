@@ -173,8 +173,9 @@ impl Next {
         if node.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect) {
             return;
         }
+        let by_hand = node.taints_manager.as_ref().is_some_and(|m| ctx.config.human_managers.iter().any(|p| p.matches(m)));
         match (policy, added.taint.is_some()) {
-            (Some(_), true) if !added.restored => {
+            (Some(_), true) if !added.restored && !by_hand => {
                 let (taint, policy) = (taint.clone(), taint.value.clone());
                 added.restored = true;
                 self.taints.push(taint);

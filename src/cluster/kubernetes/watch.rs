@@ -78,8 +78,7 @@ impl KubeCluster {
             }
             Event::InitDone => {
                 let mut inventory = self.inventory.write().unwrap_or_else(PoisonError::into_inner);
-                let gone: Vec<NodeName> =
-                    inventory.iter().map(|n| &n.name).filter(|n| !listed.contains(*n)).cloned().collect();
+                let gone: Vec<NodeName> = inventory.iter().map(|n| &n.name).filter(|n| !listed.contains(*n)).cloned().collect();
                 for name in gone {
                     inventory.remove(&name);
                 }
