@@ -35,6 +35,12 @@ const GATHER: Duration = Duration::from_millis(200);
 pub(super) struct Args {
     #[command(flatten)]
     sources: LiveSources,
+    /// Whether decisions are carried out. `observe` reads and decides for real and writes nothing to nodes.
+    #[arg(long, value_enum, default_value = "enforce")]
+    mode: Mode,
+    /// The same as --mode observe.
+    #[arg(long)]
+    dry_run: bool,
     /// Where to listen. Other than loopback needs --web.allow-unauthenticated.
     #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9876")]
     listen: SocketAddr,
@@ -53,6 +59,12 @@ pub(super) struct Args {
     /// How log lines are written.
     #[arg(long = "log.format", value_enum, default_value = "text")]
     log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Mode {
+    Enforce,
+    Observe,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -97,12 +109,14 @@ pub(super) fn assemble(
     cluster: Arc<dyn Cluster>,
     metrics: Arc<Metrics>,
     reload_from: Option<PathBuf>,
+    mode: Mode,
     sink: StepSink,
 ) -> App {
     let clock = Arc::new(SystemClock);
     metrics.expect_policies(&config);
     metrics.reloaded(Some(clock.now()));
-    let engine = Arc::new(Engine::new(cluster, config, clock, Arc::clone(&metrics), sink));
+    let engine = Engine::new(cluster, config, clock, Arc::clone(&metrics), sink);
+    let engine = Arc::new(if mode == Mode::Observe { engine.observing() } else { engine });
     let (reload_engine, reload_metrics) = (Arc::clone(&engine), Arc::clone(&metrics));
     let reload = move || {
         let (engine, metrics, path) = (Arc::clone(&reload_engine), Arc::clone(&reload_metrics), reload_from.clone());
@@ -200,10 +214,14 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         .map_err(|e| Failure::unreachable(format!("cannot listen on {}: {e}", args.listen)))?;
     let address = listener.local_addr().map_err(|e| Failure::unreachable(format!("cannot tell the address: {e}")))?;
 
+    let mode = if args.dry_run { Mode::Observe } else { args.mode };
+    if mode == Mode::Observe {
+        tracing::warn!("Observing only: nothing will be written to nodes.");
+    }
     let metrics = Arc::new(Metrics::new());
     let (cluster, watch) = cluster(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
-    let mut app = assemble(config, cluster, metrics, Some(path), Box::new(|step| log_step(&step)));
+    let mut app = assemble(config, cluster, metrics, Some(path), mode, Box::new(|step| log_step(&step)));
     (app.deadline, app.max_body) = (args.deadline, args.max_body);
     let engine = Arc::clone(&app.engine);
     engine.refresh().await;
