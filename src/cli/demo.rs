@@ -11,6 +11,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -111,8 +112,9 @@ impl Show {
         }
         println!("\n{NODE} is back in service. What the service remembers of it:");
         for episode in node["history"].as_array().into_iter().flatten() {
-            let text = |name: &str| episode[name].as_str().unwrap_or("-").to_owned();
-            println!("  {} on {} from {} to {}, ended by {}", text("alert"), text("gpu"), text("from"), text("to"), text("by"));
+            let text = |name: &str| episode[name].as_str().unwrap_or("-");
+            let time = |name: &str| text(name).parse::<Timestamp>().map_or_else(|_| "-".to_owned(), |at| format!("{at:.3}"));
+            println!("  {} on {} from {} to {}, ended by {}", text("alert"), text("gpu"), time("from"), time("to"), text("by"));
         }
         Ok(())
     }

@@ -71,11 +71,16 @@ impl Incident {
 
     /// Take a body at its latest time. Timers that are due before it fire first.
     pub(super) async fn deliver(&mut self, delivery: Delivery) -> Answer {
+        self.advance_for(&delivery).await;
+        self.engine.deliver(delivery).await
+    }
+
+    /// Let time pass until a body's latest time. Timers fire when they are due.
+    pub(super) async fn advance_for(&mut self, delivery: &Delivery) {
         let times = |a: &Alert| [Some(a.starts_at), a.ends_at];
         if let Some(latest) = delivery.alerts.iter().flatten().flat_map(times).flatten().max() {
             self.advance_to(latest).await;
         }
-        self.engine.deliver(delivery).await
     }
 
     /// Let time pass. Timers fire when they are due.

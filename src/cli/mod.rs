@@ -16,6 +16,7 @@ use std::{
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::{
+    alert::{Delivery, parse_body},
     cluster::snapshot::SnapshotCluster,
     policy::{self, Config},
 };
@@ -143,13 +144,19 @@ fn load_config(path: &Path) -> Result<Config, Failure> {
     policy::load(&path.display().to_string(), &text).map_err(|e| Failure::input(e.to_string()))
 }
 
-/// A file, or standard input for `-`.
-fn read_body(path: &str) -> Result<Vec<u8>, Failure> {
+/// A webhook body from a file, or from standard input for `-`.
+fn read_delivery(path: &str) -> Result<Delivery, Failure> {
+    let shown = if path == "-" { "standard input" } else { path };
     let mut body = Vec::new();
     let read =
         if path == "-" { io::stdin().read_to_end(&mut body).map(|_| ()) } else { fs::read(path).map(|bytes| body = bytes) };
-    read.map_err(|e| Failure::input(format!("cannot read {path}: {e}")))?;
-    Ok(body)
+    read.map_err(|e| Failure::input(format!("cannot read {shown}: {e}")))?;
+    parse_body(&body).map_err(|e| Failure::input(format!("{shown}: {e}")))
+}
+
+/// A line for a terminal: whatever an alert carries, it must not steer it.
+fn printable(line: &str) -> String {
+    line.replace(char::is_control, "\u{fffd}")
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

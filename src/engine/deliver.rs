@@ -103,7 +103,7 @@ impl Engine {
                     _ => (outcome, reason),
                 };
                 let mut result = AlertResult::of(plan.alert, outcome, reason);
-                result.node = Some(node.clone());
+                result.node = Some(node.clone()).filter(|_| !(plan.is_foreign() && outcome == Outcome::OutOfScope));
                 result.policy = plan.policy.map(|p| p.name.clone());
                 if outcome == Outcome::Failed && !done.retry {
                     self.park(plan.alert);
@@ -148,7 +148,7 @@ impl Engine {
             // Those go to their node's worker.
             (None, Ok(_), _) => AlertResult::of(alert, Outcome::Unchanged, "nothing to do"),
         };
-        result.node = plan.target.as_ref().ok().map(|(node, _)| node.clone());
+        result.node = plan.target.as_ref().ok().filter(|_| !plan.is_foreign()).map(|(node, _)| node.clone());
         result.policy = plan.policy.map(|p| p.name.clone());
         result
     }

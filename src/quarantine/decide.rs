@@ -138,7 +138,8 @@ pub(super) fn is_pending(record: &Record) -> bool {
 /// The policy that wants the node isolated: that of the strongest live claim, the oldest of several.
 fn wanted(record: &Record) -> Option<&super::claim::Claim> {
     let live = record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates());
-    live.max_by(|a, b| a.action.cmp(&b.action).then(b.since.cmp(&a.since)))
+    // Of equals `max_by` takes the last; the first is the one that the body named first.
+    live.rev().max_by(|a, b| a.action.cmp(&b.action).then(b.since.cmp(&a.since)))
 }
 
 /// The node as it shall be.
@@ -283,7 +284,7 @@ impl Next {
     fn verdict(&self, node: &NodeFacts, heard: &Heard<'_>, folded: Folded, ctx: &Context<'_>) -> Verdict {
         let (i, changed) = match folded {
             Folded::Done(verdict) => return verdict,
-            Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing of it is on record, or it is older"),
+            Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing is on record that it could end"),
             Folded::Overflow => {
                 let why = "the record is full: the node stays isolated until a person releases it";
                 return Verdict::new(Outcome::Recorded, why);
