@@ -57,6 +57,7 @@ async fn demo() -> Result<(), Failure> {
         Arc::new(Metrics::new()),
         None,
         serve::Mode::Enforce,
+        None,
         Box::new(move |step| sink.lock().unwrap_or_else(PoisonError::into_inner).push(step)),
     );
     let engine = Arc::clone(&app.engine);

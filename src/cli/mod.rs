@@ -3,6 +3,7 @@
 mod demo;
 mod explain;
 mod incident;
+mod recording;
 mod replay;
 mod serve;
 
@@ -146,12 +147,24 @@ fn load_config(path: &Path) -> Result<Config, Failure> {
 
 /// A webhook body from a file, or from standard input for `-`.
 fn read_delivery(path: &str) -> Result<Delivery, Failure> {
-    let shown = if path == "-" { "standard input" } else { path };
+    parse_delivery(path, &read_bytes(path)?)
+}
+
+/// The bytes of a file, or of standard input for `-`.
+fn read_bytes(path: &str) -> Result<Vec<u8>, Failure> {
     let mut body = Vec::new();
     let read =
         if path == "-" { io::stdin().read_to_end(&mut body).map(|_| ()) } else { fs::read(path).map(|bytes| body = bytes) };
-    read.map_err(|e| Failure::input(format!("cannot read {shown}: {e}")))?;
-    parse_body(&body).map_err(|e| Failure::input(format!("{shown}: {e}")))
+    read.map_err(|e| Failure::input(format!("cannot read {}: {e}", shown(path))))?;
+    Ok(body)
+}
+
+fn parse_delivery(path: &str, body: &[u8]) -> Result<Delivery, Failure> {
+    parse_body(body).map_err(|e| Failure::input(format!("{}: {e}", shown(path))))
+}
+
+fn shown(path: &str) -> &str {
+    if path == "-" { "standard input" } else { path }
 }
 
 /// A line for a terminal: whatever an alert carries, it must not steer it.

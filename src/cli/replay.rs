@@ -6,12 +6,14 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
 use super::{
     Failure, Output, Sources,
     incident::{Incident, Outcome},
-    printable, read_delivery, read_file, runtime,
+    parse_delivery, printable, read_bytes, read_file, runtime,
 };
 use crate::{
     alert::{Alert, Delivery, InvalidAlert},
@@ -32,15 +34,32 @@ pub(super) struct Args {
     /// Compare the result with a saved JSON output; exit 1 with a diff if it differs.
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
-    /// In order: a file with a webhook body, a directory of them (*.json, in name order), `-` for standard input, or `+10m` to
+    /// In order: a file with a webhook body or a step of a recording, a directory of them (*.json, in name order), `-` for standard input, or `+10m` to
     /// let time pass.
     #[arg(required = true, value_name = "STEP")]
     steps: Vec<String>,
 }
 
 enum Input {
-    Body { name: String, delivery: Delivery },
+    Body {
+        name: String,
+        delivery: Delivery,
+    },
+    /// A step of a recording: somebody else changed a node.
+    Node {
+        name: String,
+        at: Timestamp,
+        node: Value,
+    },
     Pass(SignedDuration),
+}
+
+/// A change of a node as `serve --record` writes it.
+#[derive(Deserialize)]
+struct RecordedNode {
+    #[serde(rename = "receivedAt")]
+    at: Timestamp,
+    node: Value,
 }
 
 /// Read all steps before the first is taken, so that a bad one is told at once.
@@ -84,12 +103,15 @@ fn bodies_of(dir: &str) -> Result<Vec<String>, Failure> {
 }
 
 fn body(path: &str) -> Result<Input, Failure> {
-    let delivery = read_delivery(path)?;
     let name = match path {
         "-" => "standard input".to_owned(),
         _ => Path::new(path).file_name().map_or_else(|| path.to_owned(), |n| n.to_string_lossy().into_owned()),
     };
-    Ok(Input::Body { name, delivery })
+    let bytes = read_bytes(path)?;
+    if let Ok(RecordedNode { at, node }) = serde_json::from_slice(&bytes) {
+        return Ok(Input::Node { name, at, node });
+    }
+    Ok(Input::Body { name, delivery: parse_delivery(path, &bytes)? })
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -105,6 +127,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 Input::Pass(by) => {
                     timeline.line(incident.now(), &format!("{} pass", humantime::format_duration(by.unsigned_abs())));
                     incident.advance(by).await;
+                }
+                Input::Node { name, at, node } => {
+                    incident.change(at, &node).await.map_err(|e| Failure::input(format!("{name}: {e}")))?;
+                    let subject = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                    timeline.line(at, &format!("{name}: somebody else changed {subject}"));
                 }
                 Input::Body { name, delivery } => {
                     incident.advance_for(&delivery).await;

@@ -11,7 +11,11 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-use super::{Failure, LiveSources, load_config, load_snapshot, runtime};
+use super::{
+    Failure, LiveSources, load_config, load_snapshot,
+    recording::{Recorder, Recording},
+    runtime,
+};
 use crate::{
     cluster::{
         Cluster,
@@ -41,6 +45,9 @@ pub(super) struct Args {
     /// The same as --mode observe.
     #[arg(long)]
     dry_run: bool,
+    /// Record what comes into this directory, redacted, such that `replay` of it decides the same.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     /// Where to listen. Other than loopback needs --web.allow-unauthenticated.
     #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9876")]
     listen: SocketAddr,
@@ -110,13 +117,18 @@ pub(super) fn assemble(
     metrics: Arc<Metrics>,
     reload_from: Option<PathBuf>,
     mode: Mode,
+    recording: Option<Arc<Recording>>,
     sink: StepSink,
 ) -> App {
     let clock = Arc::new(SystemClock);
     metrics.expect_policies(&config);
     metrics.reloaded(Some(clock.now()));
     let engine = Engine::new(cluster, config, clock, Arc::clone(&metrics), sink);
-    let engine = Arc::new(if mode == Mode::Observe { engine.observing() } else { engine });
+    let mut engine = if mode == Mode::Observe { engine.observing() } else { engine };
+    if let Some(recording) = recording.clone() {
+        engine = engine.telling_foreign(Box::new(move |change| recording.foreign(&change, SystemClock.now())));
+    }
+    let engine = Arc::new(engine);
     let (reload_engine, reload_metrics) = (Arc::clone(&engine), Arc::clone(&metrics));
     let reload = move || {
         let (engine, metrics, path) = (Arc::clone(&reload_engine), Arc::clone(&reload_metrics), reload_from.clone());
@@ -124,7 +136,11 @@ pub(super) fn assemble(
             Box::pin(async move { reload(path, &engine, &metrics).await });
         reload
     };
-    App::new(engine, metrics, Box::new(reload))
+    let mut app = App::new(Arc::clone(&engine), metrics, Box::new(reload));
+    if let Some(recording) = recording {
+        app.observer = Some(Box::new(Recorder { recording, engine }));
+    }
+    app
 }
 
 /// All of the new configuration is good, or the old one stays.
@@ -221,7 +237,8 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::new());
     let (cluster, watch) = cluster(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
-    let mut app = assemble(config, cluster, metrics, Some(path), mode, Box::new(|step| log_step(&step)));
+    let recording = args.record.as_ref().map(|dir| Recording::into(dir, &path)).transpose()?.map(Arc::new);
+    let mut app = assemble(config, cluster, metrics, Some(path), mode, recording.clone(), Box::new(|step| log_step(&step)));
     (app.deadline, app.max_body) = (args.deadline, args.max_body);
     let engine = Arc::clone(&app.engine);
     engine.refresh().await;
@@ -258,6 +275,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         // How the accept loop ended no longer matters.
         drop((&mut server).await);
         app.drained().await;
+        if let Some(recording) = recording {
+            recording.end(&app.engine).await;
+        }
     };
     tokio::select! {
         () = finished => Ok(()),

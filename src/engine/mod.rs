@@ -64,6 +64,18 @@ pub enum ReloadRefused {
     KeyForgotten(String),
 }
 
+/// What somebody else did to a node.
+#[derive(Debug, Clone)]
+pub enum Foreign {
+    /// The node is like this now.
+    Is(Arc<NodeFacts>),
+    /// The node was deleted.
+    Gone(NodeName),
+}
+
+/// Where changes by others are told.
+pub type ForeignSink = Box<dyn Fn(Foreign) + Send + Sync>;
+
 /// Where changes of nodes are told.
 pub type StepSink = Box<dyn Fn(Step) + Send + Sync>;
 
@@ -78,6 +90,7 @@ pub struct Engine {
     clusters_seen: Mutex<BTreeSet<String>>,
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
+    foreign: Option<ForeignSink>,
     damper: Mutex<Damper>,
     /// Set if nothing may be written.
     shadow: Option<Mutex<Shadow>>,
@@ -113,6 +126,7 @@ impl Engine {
             clusters_seen: Mutex::default(),
             workers: Mutex::default(),
             sink,
+            foreign: None,
             damper: Mutex::default(),
             shadow: None,
             side_by_side: SIDE_BY_SIDE,
@@ -125,6 +139,13 @@ impl Engine {
     #[must_use]
     pub fn one_at_a_time(mut self) -> Self {
         self.side_by_side = 1;
+        self
+    }
+
+    /// Tell of changes that others make to nodes.
+    #[must_use]
+    pub fn telling_foreign(mut self, sink: ForeignSink) -> Self {
+        self.foreign = Some(sink);
         self
     }
 
@@ -206,6 +227,7 @@ impl Engine {
         let (config, now) = (self.config(), self.clock.now());
         let mut to_decide = Vec::new();
         let others;
+        let mut foreign = Vec::new();
         {
             let mut fleet = lock(&self.fleet);
             let mut gone: BTreeSet<NodeName> = fleet.names().into_iter().collect();
@@ -217,6 +239,9 @@ impl Engine {
                         Some(shadow) => NodeView::of(&lock(shadow).over(node, &config), &config, now),
                         None => NodeView::of(node, &config, now),
                     };
+                    if !fleet.has_seen(&node.name, &node.resource_version) {
+                        foreign.push(Foreign::Is(Arc::clone(node)));
+                    }
                     fleet.update(&view, &node.resource_version);
                     if view.isolated || !view.claims.is_empty() {
                         to_decide.push(node.name.clone());
@@ -226,7 +251,13 @@ impl Engine {
             others = !gone.is_empty() || known != nodes.len();
             for name in gone {
                 fleet.remove(&name);
+                foreign.push(Foreign::Gone(name));
             }
+        }
+        if let Some(sink) = &self.foreign
+            && self.ready()
+        {
+            foreign.into_iter().for_each(sink);
         }
         self.counted.store(true, Ordering::Release);
         self.decide_again(&to_decide).await;
