@@ -147,6 +147,9 @@ impl Engine {
         }
         self.config.store(Arc::new(config));
         self.look_at_all(true).await;
+        // Limits and hold-downs may have changed: somebody may be let in, and timers may have moved.
+        self.admit_waiting().await;
+        self.timers.notify_one();
         Ok(())
     }
 

@@ -65,6 +65,13 @@ impl Decision {
     fn nothing(verdicts: Vec<Verdict>) -> Self {
         Self { patch: None, effect: None, verdicts }
     }
+
+    /// Whether the node bears what this decision wrote: the record, which stands in the same patch as everything else.
+    #[must_use]
+    pub fn is_carried_out(&self, node: &NodeFacts) -> bool {
+        let written = self.patch.as_ref().and_then(|p| p.pointer("/metadata/annotations")).and_then(Value::as_object);
+        written.is_some_and(|w| w.iter().all(|(name, text)| node.annotations.get(name).map(String::as_str) == text.as_str()))
+    }
 }
 
 /// Decide about one node.
