@@ -42,7 +42,6 @@ policies:
   - name: gpu-lost
     match: ['alertname="GpuLost"', 'severity=~"critical|page"']
     action: isolate
-    release: {after: 1h}
   - name: by-label
     match: ['remediation=~"isolate|evict"']
     action: isolate
