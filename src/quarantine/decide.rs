@@ -9,12 +9,12 @@ use super::{
     guard::Slots,
     outcome::{Outcome, Verdict},
     record::{Added, Before, Record, Stored, Unknown, read},
-    release::{Wait, forgotten_at, waits_for},
+    release::{Wait, forgotten_at, is_our_key, waits_for},
     scope::{Standing, standing, word},
 };
 use crate::{
     alert::Status,
-    locate::{NodeFacts, Taint},
+    locate::{Gpu, NodeFacts, Taint},
     policy::{Action, Config},
 };
 
@@ -117,9 +117,13 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
         _ => None,
     };
     let was_pending = old.as_ref().is_some_and(is_pending);
+    // First, so that an alert which fires anew after its hold-down is not taken for the one that was released by hand.
+    next.forget(ctx);
+    let known: Vec<_> = next.record.claims.iter().map(|c| (c.alert.clone(), c.gpu.clone())).collect();
     let folded = fold(&mut next.record, node, heard, ctx.complete, no_new_claims, ctx.now);
     next.settle_claims(ctx);
-    next.taint_taken_away(node, ctx);
+    next.taint_taken_away(node, ctx, &known);
+    next.forget(ctx);
     next.isolate_or_release(node, ctx, no_new_claims, was_pending);
 
     let verdicts = heard.iter().zip(folded).map(|(h, f)| next.verdict(node, h, f, ctx)).collect();
@@ -168,42 +172,75 @@ impl Next {
                 ClaimState::Cleared | ClaimState::Released => claim.cleared = claim.cleared.or(Some(ctx.now)),
             }
         }
-        let over = |c: &super::claim::Claim| forgotten_at(c, ctx.config).is_some_and(|at| at <= ctx.now);
-        self.record.claims.retain(|c| !over(c));
     }
 
-    /// Somebody took our taint away (P10): put it back once while the fault lasts, then leave the node alone.
-    fn taint_taken_away(&mut self, node: &NodeFacts, ctx: &Context<'_>) {
-        let policy = wanted(&self.record).map(|c| c.policy.clone());
-        let Some(added) = &mut self.record.added else { return };
-        let foreign = self.record.before.as_ref().and_then(|b| b.taint.as_ref());
-        let Some(taint) = added.taint.as_ref().or(foreign) else { return };
-        if node.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect) {
+    /// Claims that were released by hand stop counting.
+    fn forget(&mut self, ctx: &Context<'_>) {
+        self.record.claims.retain(|c| forgotten_at(c, ctx.config).is_none_or(|at| at > ctx.now));
+    }
+
+    /// Somebody took away our taint, or the foreign one that isolated in its place (P10): put ours there once while the fault
+    /// lasts, then leave the node alone. `known` are the claims that were on record before this decision.
+    fn taint_taken_away(&mut self, node: &NodeFacts, ctx: &Context<'_>, known: &[(String, Option<Gpu>)]) {
+        let Some(added) = &self.record.added else { return };
+        let before = self.record.before.as_ref().and_then(|b| b.taint.as_ref());
+        let (key, effect) = match added.taint.as_ref().or(before) {
+            Some(taint) => (&taint.key, taint.effect.as_str()),
+            None => (&ctx.config.isolation.taint_key, EFFECT),
+        };
+        if node.taints.iter().any(|t| t.key == *key && t.effect == effect) {
             return;
         }
-        match (policy, added.taint.is_some()) {
-            (Some(_), true) if !added.restored => {
-                let (taint, policy) = (taint.clone(), taint.value.clone());
-                added.restored = true;
-                self.taints.push(taint);
-                let reason = "our taint was taken away while the fault lasts: put back once".to_owned();
-                self.effect = Some((Effect::Isolate, policy, reason));
+        match wanted(&self.record) {
+            Some(claim) if !added.restored => {
+                let ours = added.taint.as_ref().filter(|t| is_our_key(&t.key, ctx.config));
+                let policy = ours.and_then(|t| t.value.clone()).unwrap_or_else(|| claim.policy.clone());
+                self.put_back(ctx, policy);
                 return;
             }
-            (Some(policy), false) => {
-                self.isolate(node, ctx, &policy);
-                let reason = "the taint that stood here before is gone and the fault lasts".to_owned();
-                self.effect = Some((Effect::Isolate, Some(policy), reason));
-                return;
-            }
+            // The foreign taint only went before us.
+            None if added.taint.is_none() => return,
             _ => {}
         }
+        // What begins only now was not known to whoever released the node: it is no part of that.
+        let (released, new) = self.record.claims.drain(..).partition(|c| known.iter().any(|k| k.0 == c.alert && k.1 == c.gpu));
+        self.record.claims = released;
         let reason = "our taint was taken away: the node counts as released by hand".to_owned();
         self.give_back(node, ctx, "hand", reason);
         // The fault may go on: it is left alone until it was seen to end.
         for claim in self.record.claims.iter_mut().filter(|c| c.action.isolates()) {
             claim.state = ClaimState::Released;
         }
+        self.record.claims.extend::<Vec<_>>(new);
+    }
+
+    /// Always under the key and effect of today: a record says which taint was ours, not which taints we may add.
+    fn put_back(&mut self, ctx: &Context<'_>, policy: String) {
+        let (standing, ours) = self.our_taint(ctx, &policy);
+        self.taints.extend(ours.clone());
+        if let Some(before) = &mut self.record.before {
+            before.taint = standing;
+        }
+        if let Some(added) = &mut self.record.added {
+            added.taint = ours;
+            added.restored = true;
+        }
+        let reason = "our taint was taken away while the fault lasts: put back once".to_owned();
+        self.effect = Some((Effect::Isolate, Some(policy), reason));
+    }
+
+    /// What stands where our taint would, and our taint if nothing does: one key and effect can stand on a node once, and what
+    /// is there already isolates as well, and is not ours.
+    fn our_taint(&self, ctx: &Context<'_>, policy: &str) -> (Option<Taint>, Option<Taint>) {
+        let key = &ctx.config.isolation.taint_key;
+        let standing = self.taints.iter().find(|t| t.key == *key && t.effect == EFFECT).cloned();
+        let ours = standing.is_none().then(|| Taint {
+            key: key.clone(),
+            value: Some(policy.to_owned()),
+            effect: EFFECT.to_owned(),
+            other: Unknown::new(),
+        });
+        (standing, ours)
     }
 
     fn isolate_or_release(&mut self, node: &NodeFacts, ctx: &Context<'_>, barred: Option<&str>, was_pending: bool) {
@@ -235,21 +272,11 @@ impl Next {
     }
 
     fn isolate(&mut self, node: &NodeFacts, ctx: &Context<'_>, policy: &str) {
-        let isolation = &ctx.config.isolation;
-        let standing = self.taints.iter().find(|t| t.key == isolation.taint_key && t.effect == EFFECT).cloned();
-        // One key and effect can stand on a node once: what is there already isolates as well, and is not ours.
-        let ours = standing.is_none().then(|| Taint {
-            key: isolation.taint_key.clone(),
-            value: Some(policy.to_owned()),
-            effect: EFFECT.to_owned(),
-            other: Unknown::new(),
-        });
+        let (standing, ours) = self.our_taint(ctx, policy);
         self.taints.extend(ours.clone());
-        let ours_already = self.record.added.as_ref().is_some_and(|a| a.cordon);
-        let cordon = ours_already || (isolation.cordon && !node.unschedulable);
+        let cordon = ctx.config.isolation.cordon && !node.unschedulable;
         self.unschedulable |= cordon;
-        let unschedulable = node.unschedulable && !ours_already;
-        self.record.before = Some(Before { unschedulable, taint: standing, other: Unknown::new() });
+        self.record.before = Some(Before { unschedulable: node.unschedulable, taint: standing, other: Unknown::new() });
         self.record.added = Some(Added { taint: ours, cordon, at: ctx.now, restored: false, other: Unknown::new() });
     }
 
@@ -283,10 +310,7 @@ impl Next {
         let (i, changed) = match folded {
             Folded::Done(verdict) => return verdict,
             Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing is on record that it could end"),
-            Folded::Overflow => {
-                let why = "the record is full: the node stays isolated until a person releases it";
-                return Verdict::new(Outcome::Recorded, why);
-            }
+            Folded::Overflow => return self.without_room(heard, ctx),
             Folded::Resolved => {
                 return match word(node, ctx.config, "hold") {
                     Some(why) if self.record.added.is_some() => {
@@ -315,6 +339,21 @@ impl Next {
             _ if changed => Verdict::new(Outcome::Recorded, "the node is isolated"),
             _ => Verdict::new(Outcome::Unchanged, "it is on record and the node is isolated"),
         }
+    }
+
+    /// What became of a firing alert for which the record has no room.
+    fn without_room(&self, heard: &Heard<'_>, ctx: &Context<'_>) -> Verdict {
+        if self.record.added.is_some() {
+            let why = "the record is full: the node stays isolated until a person releases it";
+            return Verdict::new(Outcome::Recorded, why);
+        }
+        if is_pending(&self.record) {
+            return Verdict::new(Outcome::Pending, format!("the record is full; {}", ctx.slots.refusal()));
+        }
+        if self.record.overflow && heard.rule.is_some_and(|r| !r.action.isolates()) {
+            return Verdict::new(Outcome::Frozen, "the record is full: once isolated, the node is not released by itself");
+        }
+        Verdict::new(Outcome::Failed, "the record is full, and nothing that is on it isolates the node")
     }
 
     fn after_a_resolve(&self, node: &NodeFacts, ctx: &Context<'_>) -> String {
