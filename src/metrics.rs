@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{locate::UnmappedReason, policy::Config, quarantine::Outcome};
+use crate::{cluster::ClusterError, locate::UnmappedReason, policy::Config, quarantine::Outcome};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -137,6 +137,15 @@ impl Metrics {
         // Series exist from the start, so that an increase from nothing is seen.
         for outcome in Outcome::ALL {
             drop(m.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() }));
+        }
+        for reason in UnmappedReason::ALL {
+            drop(m.unmapped.get_or_create(&ByReason { reason: reason.as_str() }));
+        }
+        for reason in ClusterError::REASONS {
+            drop(m.write_failures.get_or_create(&ByReason { reason }));
+        }
+        for code in [200, 400, 413, 503] {
+            drop(m.requests.get_or_create(&ByCode { code }));
         }
         Self { registry, ..m }
     }

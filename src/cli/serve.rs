@@ -1,6 +1,13 @@
 //! `serve`: the service.
 
-use std::{future::IntoFuture, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    future::IntoFuture,
+    io::{IsTerminal, stderr},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::ValueEnum;
 use jiff::SignedDuration;
@@ -95,7 +102,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
 
 fn start_log(level: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(level).map_err(|e| Failure::input(format!("--log.level {level:?}: {e}")))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(stderr().is_terminal());
     let started = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),

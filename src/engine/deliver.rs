@@ -105,10 +105,13 @@ impl Engine {
                 let mut result = AlertResult::of(plan.alert, outcome, reason);
                 result.node = Some(node.clone()).filter(|_| !(plan.is_foreign() && outcome == Outcome::OutOfScope));
                 result.policy = plan.policy.map(|p| p.name.clone());
-                if outcome == Outcome::Failed && !done.retry {
-                    self.park(plan.alert);
-                } else {
-                    lock(&self.parked).forget(plan.alert.fingerprint);
+                match outcome {
+                    Outcome::Failed if !done.retry => self.park(plan.alert),
+                    // One that we try again ourselves stays parked: its sender was told 200 and does not come again.
+                    Outcome::Failed => {}
+                    // The node went away meanwhile; it may come back.
+                    Outcome::Unmapped if plan.alert.status == Status::Firing => self.park(plan.alert),
+                    _ => lock(&self.parked).forget(plan.alert.fingerprint),
                 }
                 results[*i] = Some(result);
             }

@@ -194,6 +194,9 @@ impl Engine {
         self.cluster.keep_labels(config.node_label_keys()).await.map_err(ReloadRefused::Labels)?;
         self.config.store(Arc::new(config));
         self.look_at_all(true).await;
+        // Limits and hold-downs may have changed: somebody may be let in, and timers may have moved.
+        self.admit_waiting().await;
+        self.timers.notify_one();
         Ok(())
     }
 

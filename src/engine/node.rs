@@ -72,6 +72,7 @@ impl Engine {
             inventory.get(name).cloned()
         };
         let mut last = ClusterError::Conflict { node: name.clone() };
+        let mut unanswered: Option<Decision> = None;
         for attempt in 0..TRIES {
             let from_cache = cached.is_some();
             let node = match cached.take() {
@@ -93,7 +94,11 @@ impl Engine {
                     continue;
                 }
                 self.seen(&node, &config);
-                return Done { verdicts: decision.verdicts, retry: false, failed: false };
+                // Our write took effect although nobody answered: it is told as what it did.
+                return match unanswered.filter(|d| d.is_carried_out(&node)) {
+                    Some(ours) => self.written(name, ours),
+                    None => Done { verdicts: decision.verdicts, retry: false, failed: false },
+                };
             };
             if let Some(shadow) = &self.shadow {
                 lock(shadow).patch(&node, patch, &config);
@@ -122,7 +127,12 @@ impl Engine {
                     }
                 }
                 // Whether it was written is unknown until the node is read, and after that it is decided again.
-                Err(error @ (ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) if attempt == 0 => last = error,
+                Err(error @ (ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) if attempt == 0 => {
+                    last = error;
+                    unanswered = Some(decision);
+                    // The slot stays ours until it is known.
+                    continue;
+                }
                 Err(error) => return self.give_up(heard, &error),
             }
             lock(&self.fleet).unreserve(name);
