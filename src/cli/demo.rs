@@ -56,6 +56,7 @@ async fn demo() -> Result<(), Failure> {
         Arc::new(Metrics::new()),
         None,
         Box::new(move |step| sink.lock().unwrap_or_else(PoisonError::into_inner).push(step)),
+        None,
     );
     let engine = Arc::clone(&app.engine);
     engine.refresh().await;

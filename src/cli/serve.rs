@@ -15,16 +15,19 @@ use super::{Failure, LiveSources, load_config, load_snapshot, runtime};
 use crate::{
     cluster::{
         Cluster,
-        kubernetes::{self, ConnectError, KubeCluster},
+        kubernetes::{self, ConnectError, EventWriter, KubeCluster},
     },
-    engine::{Clock, Engine, Step, StepSink, SystemClock},
+    engine::{Clock, Engine, NoticeSink, Step, StepSink, SystemClock},
     metrics::Metrics,
+    notice::Notice,
     policy::Config,
     server::{App, DEFAULT_MAX_BODY, is_loopback},
 };
 
 /// How long work in flight may take after SIGTERM. Below Kubernetes' default grace of 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
+/// How long the last Events may take after that.
+const LAST_EVENTS: Duration = Duration::from_secs(3);
 /// Parked alerts are tried again this often even if no node changes.
 const REFRESH: Duration = Duration::from_secs(60);
 /// Changes of nodes are gathered for so long before they are looked at.
@@ -91,6 +94,11 @@ fn log_step(step: &Step) {
     );
 }
 
+fn log_notice(notice: &Notice) {
+    let node = notice.node.as_ref().map(|n| n.name.as_str()).unwrap_or_default();
+    tracing::info!(reason = %notice.reason, node, "{}", notice.note);
+}
+
 /// The parts of a running service, put together; also what the demo runs.
 pub(super) fn assemble(
     config: Config,
@@ -98,11 +106,16 @@ pub(super) fn assemble(
     metrics: Arc<Metrics>,
     reload_from: Option<PathBuf>,
     sink: StepSink,
+    notices: Option<NoticeSink>,
 ) -> App {
     let clock = Arc::new(SystemClock);
     metrics.expect_policies(&config);
     metrics.reloaded(Some(clock.now()));
-    let engine = Arc::new(Engine::new(cluster, config, clock, Arc::clone(&metrics), sink));
+    let engine = Engine::new(cluster, config, clock, Arc::clone(&metrics), sink);
+    let engine = Arc::new(match notices {
+        Some(notices) => engine.with_notices(notices),
+        None => engine,
+    });
     let (reload_engine, reload_metrics) = (Arc::clone(&engine), Arc::clone(&metrics));
     let reload = move || {
         let (engine, metrics, path) = (Arc::clone(&reload_engine), Arc::clone(&reload_metrics), reload_from.clone());
@@ -169,14 +182,19 @@ pub(super) async fn tick(engine: Arc<Engine>) {
     }
 }
 
-/// The cluster, and what keeps its inventory current, if anything must.
-async fn cluster(
-    sources: &LiveSources,
-    config: &Config,
-    metrics: &Arc<Metrics>,
-) -> Result<(Arc<dyn Cluster>, Option<JoinHandle<()>>), Failure> {
+/// A cluster, where its people are told, and what runs beside it.
+struct Connected {
+    cluster: Arc<dyn Cluster>,
+    notices: NoticeSink,
+    /// What keeps the inventory current, and what writes Events. The embedded cluster needs neither.
+    beside: Option<(JoinHandle<()>, EventWriter)>,
+}
+
+async fn connect(sources: &LiveSources, config: &Config, metrics: &Arc<Metrics>) -> Result<Connected, Failure> {
     if let Some(file) = &sources.cluster {
-        return Ok((Arc::new(load_snapshot(file, &config.domain)?), None));
+        let notices = |notice: Notice, _: &Arc<Config>| log_notice(&notice);
+        let cluster = Arc::new(load_snapshot(file, &config.domain)?);
+        return Ok(Connected { cluster, notices: Box::new(notices), beside: None });
     }
     let failed = |e: ConnectError| Failure::unreachable(e.to_string());
     let client = kubernetes::config(sources.kubeconfig.as_deref(), sources.context.as_deref()).await.map_err(failed)?;
@@ -188,7 +206,8 @@ async fn cluster(
         let cluster = Arc::clone(&cluster);
         async move { cluster.watch().await }
     });
-    Ok((cluster, Some(watch)))
+    let (notices, events) = EventWriter::start(Arc::clone(&cluster), Arc::new(SystemClock), Arc::clone(metrics));
+    Ok(Connected { cluster, notices, beside: Some((watch, events)) })
 }
 
 async fn serve(args: Args, config: Config) -> Result<(), Failure> {
@@ -201,9 +220,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let address = listener.local_addr().map_err(|e| Failure::unreachable(format!("cannot tell the address: {e}")))?;
 
     let metrics = Arc::new(Metrics::new());
-    let (cluster, watch) = cluster(&args.sources, &config, &metrics).await?;
+    let Connected { cluster, notices, beside } = connect(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
-    let mut app = assemble(config, cluster, metrics, Some(path), Box::new(|step| log_step(&step)));
+    let mut app = assemble(config, cluster, metrics, Some(path), Box::new(|step| log_step(&step)), Some(notices));
     (app.deadline, app.max_body) = (args.deadline, args.max_body);
     let engine = Arc::clone(&app.engine);
     engine.refresh().await;
@@ -232,14 +251,18 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     }
     tracing::info!("Stopping: finishing what is in flight.");
     ticks.abort();
-    if let Some(watch) = watch {
+    let events = beside.map(|(watch, events)| {
         watch.abort();
-    }
+        events
+    });
     stop.send_replace(true);
     let finished = async {
         // How the accept loop ended no longer matters.
         drop((&mut server).await);
         app.drained().await;
+        if let Some(events) = events {
+            events.finish(LAST_EVENTS).await;
+        }
     };
     tokio::select! {
         () = finished => Ok(()),

@@ -8,6 +8,7 @@ mod clock;
 mod deliver;
 mod fleet;
 mod node;
+mod notices;
 mod parked;
 mod plan;
 
@@ -26,6 +27,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
+pub use notices::NoticeSink;
 pub use plan::Plan;
 
 use crate::{
@@ -74,6 +76,7 @@ pub struct Engine {
     clusters_seen: Mutex<BTreeSet<String>>,
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
+    notices: Option<NoticeSink>,
     side_by_side: usize,
     /// The fleet was counted once. Before that the guard would let anything in.
     counted: AtomicBool,
@@ -106,6 +109,7 @@ impl Engine {
             clusters_seen: Mutex::default(),
             workers: Mutex::default(),
             sink,
+            notices: None,
             side_by_side: SIDE_BY_SIDE,
             counted: AtomicBool::new(false),
             timers: tokio::sync::Notify::new(),
@@ -189,6 +193,7 @@ impl Engine {
         };
         let (config, now) = (self.config(), self.clock.now());
         let mut to_decide = Vec::new();
+        let mut notices = Vec::new();
         let others;
         {
             let mut fleet = lock(&self.fleet);
@@ -199,6 +204,9 @@ impl Engine {
                 if even_unchanged || !fleet.has_seen(&node.name, &node.resource_version) {
                     let view = NodeView::of(node, &config, now);
                     fleet.update(&view, &node.resource_version);
+                    if let Some(reason) = fleet.tell(&node.name) {
+                        notices.extend(notices::lasting(reason, node, &view, &config, now));
+                    }
                     if view.isolated || !view.claims.is_empty() {
                         to_decide.push(node.name.clone());
                     }
@@ -210,6 +218,9 @@ impl Engine {
             }
         }
         self.counted.store(true, Ordering::Release);
+        for notice in notices {
+            self.tell(notice, &config);
+        }
         self.decide_again(&to_decide).await;
         others
     }
