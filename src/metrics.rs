@@ -47,6 +47,11 @@ struct ByState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCall {
     verb: &'static str,
     outcome: &'static str,
@@ -55,6 +60,32 @@ struct ByCall {
 /// From 1 ms to 8 s: a call is given up after 3 to 5 s.
 fn call_seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 14))
+}
+
+/// What became of a Kubernetes Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventResult {
+    /// The API server took it.
+    Sent,
+    /// It did not.
+    Failed,
+    /// There were too many.
+    Dropped,
+    /// The same was sent a short while ago.
+    Repeated,
+}
+
+impl EventResult {
+    const ALL: [Self; 4] = [Self::Sent, Self::Failed, Self::Dropped, Self::Repeated];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+            Self::Repeated => "repeated",
+        }
+    }
 }
 
 /// All metrics, registered under `gpu_quarantine_`.
@@ -71,6 +102,7 @@ pub struct Metrics {
     actions: Family<ByAction, Counter>,
     write_failures: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
+    events: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
     kubernetes: Family<ByCall, Histogram, fn() -> Histogram>,
     reload_successful: Gauge<i64, AtomicI64>,
@@ -101,6 +133,7 @@ impl Metrics {
             actions: Family::default(),
             write_failures: Family::default(),
             nodes: Family::default(),
+            events: Family::default(),
             heartbeat: Gauge::default(),
             kubernetes: Family::new_with_constructor(call_seconds),
             reload_successful: Gauge::default(),
@@ -118,6 +151,7 @@ impl Metrics {
         registry.register("actions", "Changes of a node's effective action", m.actions.clone());
         registry.register("node_write_failures", "Nodes that could not be read or written, by reason", m.write_failures.clone());
         registry.register("nodes", "Nodes by state", m.nodes.clone());
+        registry.register("events", "Kubernetes Events by what became of them", m.events.clone());
         registry.register(
             "kubernetes_request_duration_seconds",
             "Calls to the API server, by verb and outcome",
@@ -146,6 +180,9 @@ impl Metrics {
         }
         for code in [200, 400, 413, 503] {
             drop(m.requests.get_or_create(&ByCode { code }));
+        }
+        for result in EventResult::ALL {
+            drop(m.events.get_or_create(&ByResult { result: result.as_str() }));
         }
         Self { registry, ..m }
     }
@@ -190,6 +227,15 @@ impl Metrics {
 
     pub(crate) fn kubernetes_call(&self, verb: &'static str, outcome: &'static str, took: Duration) {
         self.kubernetes.get_or_create(&ByCall { verb, outcome }).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn event(&self, result: EventResult) {
+        self.events.get_or_create(&ByResult { result: result.as_str() }).inc();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn events_of(&self, result: EventResult) -> u64 {
+        self.events.get_or_create(&ByResult { result: result.as_str() }).get()
     }
 
     pub(crate) fn heartbeat(&self, at: Timestamp) {

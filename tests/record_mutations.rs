@@ -80,6 +80,7 @@ fn node(record: &str) -> NodeFacts {
         labels: [("nvidia.com/gpu.present".to_owned(), "true".to_owned())].into(),
         annotations: [(RECORD.to_owned(), record.to_owned())].into(),
         taints: vec![taint("dedicated", "gpu"), taint(KEY, "gpu-lost"), taint("other", "x")],
+        taints_manager: None,
         unschedulable: true,
         provider_id: None,
         system_uuid: None,

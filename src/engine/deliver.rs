@@ -32,6 +32,7 @@ impl Engine {
         }
         let alerts: Vec<&Alert> = delivery.alerts.iter().filter_map(|a| a.as_ref().ok()).collect();
         let (taken, retry) = self.take(&alerts).await;
+        self.tell_unmapped(&alerts, &taken);
         let mut taken = taken.into_iter();
         let results: Vec<AlertResult> = delivery
             .alerts

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     locate::NodeName,
+    notice::Reason,
     policy::GuardLimits,
     quarantine::{NodeState, NodeView, Slots, limit},
 };
@@ -19,6 +20,16 @@ struct Entry {
     pending_since: Option<Timestamp>,
     due: Option<Timestamp>,
     in_scope: bool,
+    /// What lasts on this node, and whether people were told of it.
+    lasting: Option<(Reason, bool)>,
+}
+
+/// What of a node's state people are told once.
+fn lasting(view: &NodeView) -> Option<Reason> {
+    match view.state {
+        NodeState::Suspect => Some(Reason::RecordUnreadable),
+        _ => view.held_back.as_ref().map(|_| Reason::ReleaseHeld),
+    }
 }
 
 /// The index.
@@ -36,6 +47,7 @@ pub(super) struct Fleet {
 impl Fleet {
     /// Take a node as it is now.
     pub(super) fn update(&mut self, view: &NodeView, resource_version: &str) {
+        let told = self.nodes.get(&view.name).and_then(|e| e.lasting);
         self.remove(&view.name);
         let name = &view.name;
         if view.in_scope {
@@ -57,8 +69,15 @@ impl Fleet {
             pending_since: view.pending_since,
             due: view.due,
             in_scope: view.in_scope,
+            lasting: lasting(view).map(|reason| (reason, told == Some((reason, true)))),
         };
         self.nodes.insert(name.clone(), entry);
+    }
+
+    /// What people are to be told now of a state that lasts: once, and again only after it ended.
+    pub(super) fn tell(&mut self, name: &NodeName) -> Option<Reason> {
+        let (reason, told) = self.nodes.get_mut(name)?.lasting.as_mut()?;
+        (!std::mem::replace(told, true)).then_some(*reason)
     }
 
     /// Forget a node that is gone.

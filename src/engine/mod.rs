@@ -9,6 +9,7 @@ mod damper;
 mod deliver;
 mod fleet;
 mod node;
+mod notices;
 mod parked;
 mod plan;
 mod shadow;
@@ -28,6 +29,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
+pub use notices::NoticeSink;
 pub use plan::Plan;
 
 use crate::{
@@ -94,6 +96,7 @@ pub struct Engine {
     damper: Mutex<Damper>,
     /// Set if nothing may be written.
     shadow: Option<Mutex<Shadow>>,
+    notices: Option<NoticeSink>,
     side_by_side: usize,
     /// The fleet was counted once. Before that the guard would let anything in.
     counted: AtomicBool,
@@ -129,6 +132,7 @@ impl Engine {
             foreign: None,
             damper: Mutex::default(),
             shadow: None,
+            notices: None,
             side_by_side: SIDE_BY_SIDE,
             counted: AtomicBool::new(false),
             timers: tokio::sync::Notify::new(),
@@ -229,6 +233,7 @@ impl Engine {
         };
         let (config, now) = (self.config(), self.clock.now());
         let mut to_decide = Vec::new();
+        let mut notices = Vec::new();
         let others;
         let mut foreign = Vec::new();
         {
@@ -246,6 +251,9 @@ impl Engine {
                         foreign.push(Foreign::Is(Arc::clone(node)));
                     }
                     fleet.update(&view, &node.resource_version);
+                    if let Some(reason) = fleet.tell(&node.name) {
+                        notices.extend(notices::lasting(reason, node, &view, &config, now));
+                    }
                     if view.isolated || !view.claims.is_empty() {
                         to_decide.push(node.name.clone());
                     }
@@ -263,6 +271,9 @@ impl Engine {
             foreign.into_iter().for_each(sink);
         }
         self.counted.store(true, Ordering::Release);
+        for notice in notices {
+            self.tell(notice, &config);
+        }
         self.decide_again(&to_decide).await;
         others
     }

@@ -5,10 +5,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Engine, answer::Step, damper::PutOff, lock};
+use super::{Engine, answer::Step, damper::PutOff, lock, notices};
 use crate::{
     cluster::ClusterError,
     locate::{NodeFacts, NodeName},
+    notice::Change,
     policy::Config,
     quarantine::{Context, Decision, Effect, Heard, NodeView, Outcome, Verdict, decide},
 };
@@ -72,7 +73,7 @@ impl Engine {
             inventory.get(name).cloned()
         };
         let mut last = ClusterError::Conflict { node: name.clone() };
-        let mut unanswered: Option<Decision> = None;
+        let mut unanswered: Option<(Decision, Arc<NodeFacts>)> = None;
         for attempt in 0..TRIES {
             let from_cache = cached.is_some();
             let node = match cached.take() {
@@ -80,7 +81,7 @@ impl Engine {
                 None => match self.cluster.get(name).await {
                     Ok(Some(node)) => Arc::new(node),
                     Ok(None) => return self.gone(name, heard),
-                    Err(error) => return self.give_up(heard, &error),
+                    Err(error) => return self.give_up(name, heard, &error),
                 },
             };
             let config = self.config();
@@ -95,15 +96,16 @@ impl Engine {
                 }
                 self.seen(&node, &config);
                 // Our write took effect although nobody answered: it is told as what it did.
-                return match unanswered.filter(|d| d.is_carried_out(&node)) {
-                    Some(ours) => self.written(name, ours),
+                return match unanswered.filter(|(ours, _)| ours.is_carried_out(&node)) {
+                    Some((ours, before)) => self.written(ours, &before, &node, &config),
                     None => Done { verdicts: decision.verdicts, retry: false, failed: false },
                 };
             };
             if let Some(shadow) = &self.shadow {
                 lock(shadow).patch(&node, patch, &config);
-                self.seen(&lock(shadow).over(&node, &config), &config);
-                return self.written(name, decision);
+                let after = lock(shadow).over(&node, &config);
+                self.seen(&after, &config);
+                return self.written(decision, &node, &after, &config);
             }
             let now = self.clock.now();
             if !decision.urgent
@@ -117,7 +119,7 @@ impl Engine {
                 Ok(written) => {
                     lock(&self.damper).wrote(name, now);
                     self.seen(&written, &config);
-                    return self.written(name, decision);
+                    return self.written(decision, &node, &written, &config);
                 }
                 Err(error @ (ClusterError::Conflict { .. } | ClusterError::NotFound { .. })) => {
                     last = error;
@@ -129,15 +131,15 @@ impl Engine {
                 // Whether it was written is unknown until the node is read, and after that it is decided again.
                 Err(error @ (ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) if attempt == 0 => {
                     last = error;
-                    unanswered = Some(decision);
+                    unanswered = Some((decision, Arc::clone(&node)));
                     // The slot stays ours until it is known.
                     continue;
                 }
-                Err(error) => return self.give_up(heard, &error),
+                Err(error) => return self.give_up(name, heard, &error),
             }
             lock(&self.fleet).unreserve(name);
         }
-        self.give_up(heard, &last)
+        self.give_up(name, heard, &last)
     }
 
     fn decide_with_slots(&self, node: &NodeFacts, heard: &[Heard<'_>], config: &Config) -> Decision {
@@ -151,18 +153,28 @@ impl Engine {
         decision
     }
 
-    fn seen(&self, node: &NodeFacts, config: &Config) {
-        let view = NodeView::of(node, config, self.clock.now());
-        lock(&self.fleet).update(&view, &node.resource_version);
+    fn seen(&self, node: &NodeFacts, config: &Arc<Config>) {
+        let now = self.clock.now();
+        let view = NodeView::of(node, config, now);
+        let lasting = {
+            let mut fleet = lock(&self.fleet);
+            fleet.update(&view, &node.resource_version);
+            fleet.tell(&node.name)
+        };
+        if let Some(notice) = lasting.and_then(|reason| notices::lasting(reason, node, &view, config, now)) {
+            self.tell(notice, config);
+        }
     }
 
-    fn written(&self, name: &NodeName, decision: Decision) -> Done {
+    fn written(&self, decision: Decision, before: &NodeFacts, after: &NodeFacts, config: &Arc<Config>) -> Done {
         if let Some((effect, policy, reason)) = decision.effect {
             let action = Step::word(&effect);
             let action = if self.shadow.is_some() { Step::would(&effect) } else { action };
             self.metrics.action(action, policy.as_deref().unwrap_or_default());
             let at = self.clock.now();
-            (self.sink)(Step { at, node: name.clone(), action, policy, reason, patch: decision.patch });
+            let change = Change { at, effect: &effect, policy: policy.as_deref(), reason: &reason, before, after };
+            self.tell_change(&change, config);
+            (self.sink)(Step { at, node: before.name.clone(), action, policy, reason, patch: decision.patch });
         }
         Done { verdicts: decision.verdicts, retry: false, failed: false }
     }
@@ -174,8 +186,9 @@ impl Engine {
         Done { verdicts: vec![verdict; heard.len()], retry: false, failed: false }
     }
 
-    fn give_up(&self, heard: &[Heard<'_>], error: &ClusterError) -> Done {
+    fn give_up(&self, name: &NodeName, heard: &[Heard<'_>], error: &ClusterError) -> Done {
         self.metrics.write_failed(error.reason());
+        self.tell_write_failed(name, error);
         let retry = error.is_passing();
         if retry {
             tracing::warn!(%error, "A node could not be written; the sender is asked to try again.");
