@@ -38,7 +38,7 @@ async fn isolated(server: &ApiServer, stem: &str, foreign: bool) -> (Service, No
     if foreign {
         nodes.patch("operator", &name, json!({"spec": {"taints": [{"key": FOREIGN, "effect": "NoSchedule"}]}})).await;
     }
-    let service = Service::start(server.kubeconfig(), &config(&name, "1s", false), &[]).await;
+    let service = Service::start(server.kubeconfig(), &config(&name, "3s", false), &[]).await;
     let alert = Alert::on(&name);
     assert_eq!(service.outcome(&alert.firing()).await, "recorded");
     (service, nodes, name, alert)
@@ -134,7 +134,10 @@ async fn managed_fields_do_not_name_who_emptied_the_list_of_taints() {
         ("merge patch with null", Patch::Merge(json!({"spec": {"taints": null}}))),
         // This one is what `kubectl taint node NAME KEY-` sends.
         ("strategic merge patch with null", Patch::Strategic(json!({"spec": {"taints": null}}))),
-        ("strategic merge patch with $patch: replace", Patch::Strategic(json!({"spec": {"taints": [{"$patch": "replace"}]}}))),
+        (
+            "strategic merge patch with $patch: delete",
+            Patch::Strategic(json!({"spec": {"taints": [{"$patch": "delete", "key": TAINT}]}})),
+        ),
     ];
     for (way, patch) in ways {
         let name = unique("emptied");

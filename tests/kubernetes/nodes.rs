@@ -26,9 +26,8 @@ pub(crate) fn node(name: &str, scope: &str) -> Value {
 
 /// A managed field manager's write: a merge patch.
 fn managers(name: &str) -> Vec<(&'static str, Value)> {
-    let features: Map<String, Value> = (0..55)
-        .map(|i| (format!("feature.node.kubernetes.io/cpu-cpuid.FEATURE-NUMBER-{i:02}"), Value::from("true")))
-        .collect();
+    let features: Map<String, Value> =
+        (0..55).map(|i| (format!("feature.node.kubernetes.io/cpu-cpuid.FEATURE-NUMBER-{i:02}"), Value::from("true"))).collect();
     let images: Vec<Value> = (0..34)
         .map(|i| {
             let digest = format!("{i:02x}").repeat(32);
@@ -48,7 +47,10 @@ fn managers(name: &str) -> Vec<(&'static str, Value)> {
         })
     };
     vec![
-        ("nfd-master", json!({"metadata": {"labels": features, "annotations": {"nfd.node.kubernetes.io/master.version": "v0.17"}}})),
+        (
+            "nfd-master",
+            json!({"metadata": {"labels": features, "annotations": {"nfd.node.kubernetes.io/master.version": "v0.17"}}}),
+        ),
         (
             "gpu-feature-discovery",
             json!({"metadata": {"labels": {
@@ -60,10 +62,7 @@ fn managers(name: &str) -> Vec<(&'static str, Value)> {
             json!({"metadata": {"annotations": {"projectcalico.org/IPv4Address": "10.0.0.7/24", "csi.volume.kubernetes.io/nodeid": "{}"}},
                    "spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}}),
         ),
-        (
-            "operator",
-            json!({"spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}}),
-        ),
+        ("operator", json!({"spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}})),
         (
             "kubelet",
             json!({"status": {

@@ -62,10 +62,10 @@ impl Process {
         assert!(done.success(), "kill -{name} {}: {done}", self.pid);
     }
 
-    /// Whether it ended by itself, as far as can be told: its shell, which reads its pipe, has not collected it then.
+    /// Whether it ended by itself; without /proc nobody can tell.
     pub(crate) fn has_ended(&self) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        status.contains("State:\tZ")
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid));
+        Path::new("/proc/self/status").exists() && status.map_or(true, |text| text.contains("State:\tZ"))
     }
 
     /// The last lines of its output.
