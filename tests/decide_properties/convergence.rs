@@ -206,3 +206,26 @@ proptest! {
         prop_assert_eq!(benches[0].raw(), benches[1].raw());
     }
 }
+
+fn starting(seconds: i64) -> Alert {
+    firing(&[("alertname", "GpuLost"), ("gpu", "3")], "isolate", at(seconds))
+}
+
+#[test]
+fn a_late_pair_of_firing_and_resolve_does_not_end_what_began_after_it() {
+    let mut bench = Bench::new(&plain_node(), config(false, "10m"));
+    for alert in [starting(100), starting(0), resolved(&starting(0), at(50))] {
+        drop(bench.hear(&[alert], false));
+    }
+    assert_eq!(bench.firing(), BTreeSet::from([(starting(0).fingerprint, at(100))]));
+}
+
+#[test]
+fn a_complete_pull_knows_better_since_when_an_alert_fires() {
+    let mut bench = Bench::new(&plain_node(), config(false, "10m"));
+    drop(bench.hear(&[starting(100)], false));
+    drop(bench.hear(&[starting(40)], true));
+    assert_eq!(bench.firing(), BTreeSet::from([(starting(0).fingerprint, at(40))]));
+    drop(bench.hear(&[resolved(&starting(40), at(120))], false));
+    assert!(bench.firing().is_empty(), "its resolve, which names the true time, counts");
+}
