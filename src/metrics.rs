@@ -1,4 +1,4 @@
-//! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are never labels.
+//! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are labels of one gauge only.
 
 use std::{
     sync::atomic::{AtomicI64, AtomicU64},
@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{cluster::ClusterError, locate::UnmappedReason, policy::Config, quarantine::Outcome};
+use crate::{cluster::ClusterError, engine::Census, locate::UnmappedReason, policy::Config, quarantine::Outcome};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -55,6 +55,12 @@ struct ByResult {
 struct ByCall {
     verb: &'static str,
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByNode {
+    node: String,
+    state: &'static str,
 }
 
 /// From 1 ms to 8 s: a call is given up after 3 to 5 s.
@@ -104,6 +110,10 @@ pub struct Metrics {
     nodes: Family<ByState, Gauge>,
     events: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
+    claims: Family<ByState, Gauge>,
+    node_state: Family<ByNode, Gauge>,
+    isolation_delay: Histogram,
+    decision: Histogram,
     kubernetes: Family<ByCall, Histogram, fn() -> Histogram>,
     reload_successful: Gauge<i64, AtomicI64>,
     reload_time: Gauge<f64, AtomicU64>,
@@ -135,6 +145,10 @@ impl Metrics {
             nodes: Family::default(),
             events: Family::default(),
             heartbeat: Gauge::default(),
+            claims: Family::default(),
+            node_state: Family::default(),
+            isolation_delay: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
+            decision: Histogram::new(exponential_buckets(0.000_01, 4.0, 8)),
             kubernetes: Family::new_with_constructor(call_seconds),
             reload_successful: Gauge::default(),
             reload_time: Gauge::default(),
@@ -151,6 +165,14 @@ impl Metrics {
         registry.register("actions", "Changes of a node's effective action", m.actions.clone());
         registry.register("node_write_failures", "Nodes that could not be read or written, by reason", m.write_failures.clone());
         registry.register("nodes", "Nodes by state", m.nodes.clone());
+        registry.register("claims", "Claims on record, by state", m.claims.clone());
+        registry.register("node_state_info", "Nodes that are not free, at most 500 of them", m.node_state.clone());
+        registry.register(
+            "isolation_delay_seconds",
+            "From an alert's startsAt to the isolation of its node, across two clocks",
+            m.isolation_delay.clone(),
+        );
+        registry.register("decision_duration_seconds", "The time that one decision takes", m.decision.clone());
         registry.register("events", "Kubernetes Events by what became of them", m.events.clone());
         registry.register(
             "kubernetes_request_duration_seconds",
@@ -177,6 +199,9 @@ impl Metrics {
         }
         for reason in ClusterError::REASONS {
             drop(m.write_failures.get_or_create(&ByReason { reason }));
+        }
+        for verb in ["get", "list", "patch"] {
+            drop(m.kubernetes.get_or_create(&ByCall { verb, outcome: "ok" }));
         }
         for code in [200, 400, 413, 503] {
             drop(m.requests.get_or_create(&ByCode { code }));
@@ -225,6 +250,14 @@ impl Metrics {
         self.write_failures.get_or_create(&ByReason { reason }).inc();
     }
 
+    pub(crate) fn isolated_after(&self, seconds: f64) {
+        self.isolation_delay.observe(seconds);
+    }
+
+    pub(crate) fn decided_in(&self, took: Duration) {
+        self.decision.observe(took.as_secs_f64());
+    }
+
     pub(crate) fn kubernetes_call(&self, verb: &'static str, outcome: &'static str, took: Duration) {
         self.kubernetes.get_or_create(&ByCall { verb, outcome }).observe(took.as_secs_f64());
     }
@@ -253,7 +286,15 @@ impl Metrics {
     /// The text of `/metrics`. Gauges are set from the state as it is now.
     #[must_use]
     pub fn render(&self, engine: &crate::engine::Engine) -> String {
-        let (states, parked) = engine.census();
+        let Census { states, claims, busy, parked } = engine.census();
+        for (state, count) in claims {
+            self.claims.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        // The one metric with node names, and only of nodes that somebody asks about.
+        self.node_state.clear();
+        for (node, state) in busy {
+            self.node_state.get_or_create(&ByNode { node: node.to_string(), state: state.as_str() }).set(1);
+        }
         for (state, count) in states {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.nodes.get_or_create(&ByState { state: state.as_str() }).set(count);

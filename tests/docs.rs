@@ -134,8 +134,8 @@ fn every_configuration_in_the_readme_loads_and_the_minimal_one_is_there() {
     for block in &yaml {
         match block.info.as_str() {
             "yaml configuration" => drop(policy::load("README.md", &block.text).unwrap_or_else(|e| panic!("{e}"))),
-            "yaml alertmanager" => {}
-            other => panic!("say whose YAML it is, ours (yaml configuration) or not (yaml alertmanager): {other:?}"),
+            "yaml alertmanager" | "yaml toleration" => {}
+            other => panic!("say whose YAML it is, ours (yaml configuration) or not (yaml alertmanager, yaml toleration): {other:?}"),
         }
     }
     assert!(yaml.iter().any(|b| b.info == "yaml configuration" && b.text == MINIMAL), "the minimal configuration is missing");
@@ -255,6 +255,7 @@ async fn the_table_of_metrics_is_what_the_service_shows() {
     metrics.expect_policies(&config);
     let cluster = Arc::new(ReadOnly(cluster));
     let engine = Arc::new(Engine::new(cluster, config, Arc::new(SystemClock), Arc::clone(&metrics), Box::new(drop)));
+    engine.refresh().await;
     let app = App::new(Arc::clone(&engine), Arc::clone(&metrics), Box::new(|| Box::pin(async { Ok(()) })));
     let router = Arc::new(app).router();
     // One is refused by its node, the other names none.

@@ -9,7 +9,7 @@ use crate::{
     locate::NodeName,
     notice::Reason,
     policy::GuardLimits,
-    quarantine::{NodeState, NodeView, Slots, limit},
+    quarantine::{ClaimState, NodeState, NodeView, Slots, limit},
 };
 
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ struct Entry {
     pending_since: Option<Timestamp>,
     due: Option<Timestamp>,
     in_scope: bool,
+    /// How many claims are firing, cleared and released by hand.
+    claims: [usize; 3],
     /// What lasts on this node, and whether people were told of it.
     lasting: Option<(Reason, bool)>,
 }
@@ -69,6 +71,8 @@ impl Fleet {
             pending_since: view.pending_since,
             due: view.due,
             in_scope: view.in_scope,
+            claims: [ClaimState::Firing, ClaimState::Cleared, ClaimState::Released]
+                .map(|state| view.claims.iter().filter(|c| c.state == state).count()),
             lasting: lasting(view).map(|reason| (reason, told == Some((reason, true)))),
         };
         self.nodes.insert(name.clone(), entry);
@@ -149,6 +153,18 @@ impl Fleet {
     /// When the next node is due.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
+    }
+
+    /// How many claims are firing, cleared and released by hand.
+    pub(super) fn claims(&self) -> [(&'static str, usize); 3] {
+        let sum = |i: usize| self.nodes.values().map(|e| e.claims[i]).sum();
+        [("firing", sum(0)), ("cleared", sum(1)), ("released", sum(2))]
+    }
+
+    /// Nodes that are not free, the first so many by name.
+    pub(super) fn busy(&self, most: usize) -> Vec<(NodeName, NodeState)> {
+        let busy = self.nodes.iter().filter(|(_, e)| e.state != NodeState::Free);
+        busy.take(most).map(|(name, e)| (name.clone(), e.state)).collect()
     }
 
     /// How many nodes are in each state.

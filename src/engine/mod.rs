@@ -48,6 +48,8 @@ use shadow::Shadow;
 
 /// How many nodes are worked on at once: the API server is bound by its processor, more only adds latency.
 const SIDE_BY_SIDE: usize = 8;
+/// Nodes that a metric names at most.
+const BUSY_SHOWN: usize = 500;
 /// When a node whose timer could not be carried out is tried again.
 const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(15);
 
@@ -64,6 +66,19 @@ pub enum ReloadRefused {
     /// The taint key differs and the old one would be orphaned.
     #[error("isolation.taint.key was {0}: add that to isolation.former_keys, so that nodes isolated with it can be given back")]
     KeyForgotten(String),
+}
+
+/// The fleet in numbers.
+#[derive(Debug)]
+pub(crate) struct Census {
+    /// How many nodes are in each state.
+    pub(crate) states: BTreeMap<NodeState, usize>,
+    /// How many claims are in each state.
+    pub(crate) claims: [(&'static str, usize); 3],
+    /// Nodes that are not free, as many as a metric may name.
+    pub(crate) busy: Vec<(NodeName, NodeState)>,
+    /// How many alerts are parked.
+    pub(crate) parked: usize,
 }
 
 /// What somebody else did to a node.
@@ -163,7 +178,7 @@ impl Engine {
     /// Whether alerts can be taken: before the first list of nodes they cannot.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.counted.load(Ordering::Acquire)
+        self.counted.load(Ordering::Acquire) && self.cluster.ready()
     }
 
     /// The cluster.
@@ -356,9 +371,10 @@ impl Engine {
         views
     }
 
-    /// How many nodes are in each state, and how many alerts are parked.
-    #[must_use]
-    pub fn census(&self) -> (BTreeMap<NodeState, usize>, usize) {
-        (lock(&self.fleet).states(), lock(&self.parked).len())
+    /// What the gauges show.
+    pub(crate) fn census(&self) -> Census {
+        let parked = lock(&self.parked).len();
+        let fleet = lock(&self.fleet);
+        Census { states: fleet.states(), claims: fleet.claims(), busy: fleet.busy(BUSY_SHOWN), parked }
     }
 }

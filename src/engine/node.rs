@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{Engine, answer::Step, damper::PutOff, lock, notices};
@@ -146,7 +146,9 @@ impl Engine {
         let mut fleet = lock(&self.fleet);
         let slots = fleet.slots(&node.name, &config.guard);
         let ctx = Context { config, slots, now: self.clock.now(), complete: false };
+        let begin = Instant::now();
         let decision = decide(node, heard, &ctx);
+        self.metrics.decided_in(begin.elapsed());
         if matches!(&decision.effect, Some((Effect::Isolate, ..))) {
             fleet.reserve(&node.name);
         }
@@ -172,6 +174,13 @@ impl Engine {
             let action = if self.shadow.is_some() { Step::would(&effect) } else { action };
             self.metrics.action(action, policy.as_deref().unwrap_or_default());
             let at = self.clock.now();
+            if effect == Effect::Isolate && self.shadow.is_none() {
+                let view = NodeView::of(after, config, at);
+                let members = view.claims.iter().filter(|c| c.action.isolates()).flat_map(|c| &c.members);
+                if let Some(began) = members.filter(|m| m.fires()).map(|m| m.starts_at).min() {
+                    self.metrics.isolated_after(at.duration_since(began).as_secs_f64());
+                }
+            }
             let change = Change { at, effect: &effect, policy: policy.as_deref(), reason: &reason, before, after };
             self.tell_change(&change, config);
             (self.sink)(Step { at, node: before.name.clone(), action, policy, reason, patch: decision.patch });

@@ -13,7 +13,7 @@ fn results(answer: &serde_json::Value) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_retry_can_cure_is_a_503_that_names_the_alert_and_the_retry_cures_it() {
-    for (fault, times) in [(Fault::Unavailable, 1), (Fault::TimeoutBefore, 2), (Fault::Conflict, 16), (Fault::NotFound, 16)] {
+    for (fault, times) in [(Fault::Unavailable, 2), (Fault::TimeoutBefore, 2), (Fault::Conflict, 16), (Fault::NotFound, 16)] {
         let service = Service::start().await;
         service.cluster.fail_next(&vec![fault; times]);
         let alerts = body(&[lost("gpu-node-07", 0)]);
@@ -62,15 +62,15 @@ async fn a_node_that_refuses_is_tried_again_by_ourselves_until_it_no_longer_does
     let service = Service::start().await;
     service.cluster.fail_node("gpu-node-12", Some(Fault::Refused));
     assert_eq!(service.outcomes(&[lost("gpu-node-12", 0), lost("gpu-node-07", 0)]).await, ["failed", "recorded"]);
-    service.engine.refresh().await;
+    service.engine.retry_parked().await;
     assert!(!service.tainted("gpu-node-12"));
     assert!((service.metric("gpu_quarantine_alerts_parked").await - 1.0).abs() < f64::EPSILON);
     // A failure of another kind in between does not make us forget: the sender has its 200 and will not come again.
     service.cluster.fail_node("gpu-node-12", Some(Fault::Unavailable));
-    service.engine.refresh().await;
+    service.engine.retry_parked().await;
     assert!((service.metric("gpu_quarantine_alerts_parked").await - 1.0).abs() < f64::EPSILON);
     service.cluster.fail_node("gpu-node-12", None);
-    service.engine.refresh().await;
+    service.engine.retry_parked().await;
     assert!(service.tainted("gpu-node-12"));
     assert!(service.metric("gpu_quarantine_alerts_parked").await.abs() < f64::EPSILON);
     assert_eq!(service.outcomes(&[lost("gpu-node-12", 0)]).await, ["unchanged"]);
@@ -83,7 +83,7 @@ async fn a_refused_alert_that_is_over_is_not_tried_again() {
     assert_eq!(service.outcomes(&[lost("gpu-node-12", 0)]).await, ["failed"]);
     assert_eq!(service.outcomes(&[lost("gpu-node-12", 0).over("2026-11-29T20:15:30Z")]).await, ["unchanged"]);
     service.cluster.fail_node("gpu-node-12", None);
-    service.engine.refresh().await;
+    service.engine.retry_parked().await;
     assert!(!service.tainted("gpu-node-12"));
 }
 

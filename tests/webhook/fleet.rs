@@ -129,7 +129,7 @@ async fn a_timer_whose_write_fails_is_tried_again() {
     let service = Service::start().await;
     service.outcomes(&[lost("gpu-node-07", 0)]).await;
     service.outcomes(&[lost("gpu-node-07", 0).over(OVER)]).await;
-    service.cluster.fail_next(&[crate::harness::Fault::Unavailable]);
+    service.cluster.fail_next(&[crate::harness::Fault::Unavailable; 2]);
     service.pass("10m").await;
     assert!(service.tainted("gpu-node-07"));
     service.pass("15s").await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 14] = [
+const PROMISED: [(&str, &str); 20] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -17,6 +17,12 @@ const PROMISED: [(&str, &str); 14] = [
     ("gpu_quarantine_actions", "counter"),
     ("gpu_quarantine_node_write_failures", "counter"),
     ("gpu_quarantine_nodes", "gauge"),
+    ("gpu_quarantine_claims", "gauge"),
+    ("gpu_quarantine_node_state_info", "gauge"),
+    ("gpu_quarantine_isolation_delay_seconds", "histogram"),
+    ("gpu_quarantine_decision_duration_seconds", "histogram"),
+    ("gpu_quarantine_kubernetes_request_duration_seconds", "histogram"),
+    ("gpu_quarantine_events", "counter"),
     ("gpu_quarantine_heartbeat_timestamp_seconds", "gauge"),
     ("gpu_quarantine_config_last_reload_successful", "gauge"),
     ("gpu_quarantine_config_last_reload_success_timestamp_seconds", "gauge"),
@@ -47,6 +53,11 @@ fn families(text: &str) -> BTreeMap<String, String> {
             assert!(labels.ends_with("\"}"), "{line}");
             name
         });
+        if families.get(&current).map(String::as_str) == Some("histogram") {
+            let suffix = name.strip_prefix(&current).unwrap_or_else(|| panic!("a sample of another family: {line}"));
+            assert!(["_bucket", "_count", "_sum"].contains(&suffix), "{line}");
+            continue;
+        }
         let suffix = match families.get(&current).map(String::as_str) {
             Some("counter") => "_total",
             Some("info") => "_info",
@@ -68,7 +79,9 @@ async fn the_text_can_be_parsed_and_has_every_promised_name() {
         assert_eq!(families.get(name).map(String::as_str), Some(kind), "{name}");
     }
     assert_eq!(families.len(), PROMISED.len(), "promise it here as well: {families:?}");
-    assert!(!text.contains("gpu-node-07"), "node names are never labels");
+    let named: Vec<&str> = text.lines().filter(|l| l.contains("gpu-node-07")).collect();
+    assert_eq!(named.len(), 1, "node names are labels of one gauge only: {named:?}");
+    assert!(named[0].starts_with("gpu_quarantine_node_state_info{"), "{named:?}");
 }
 
 #[tokio::test]
