@@ -227,21 +227,21 @@ impl Alert {
 
     /// A body with it firing.
     pub(crate) fn firing(&self) -> Value {
-        body(vec![self.json(None)])
+        body(&[self.json(None)])
     }
 
     /// A body with it resolved just now.
     pub(crate) fn resolved(&self) -> Value {
-        body(vec![self.json(Some(now()))])
+        body(&[self.json(Some(now()))])
     }
 }
 
 /// A body with several alerts firing.
 pub(crate) fn all_firing(alerts: &[Alert]) -> Value {
-    body(alerts.iter().map(|a| a.json(None)).collect())
+    body(&alerts.iter().map(|a| a.json(None)).collect::<Vec<_>>())
 }
 
-fn body(alerts: Vec<Value>) -> Value {
+fn body(alerts: &[Value]) -> Value {
     json!({
         "version": "4", "groupKey": "{}:{cluster=\"test\"}", "receiver": "gpu-quarantine", "truncatedAlerts": 0,
         "status": alerts.first().map(|a| a["status"].clone()), "groupLabels": {}, "commonLabels": {}, "commonAnnotations": {},
