@@ -24,7 +24,7 @@ use gpu_quarantine::{
     quarantine::{NodeState, Outcome},
     server::App,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-quarantine");
@@ -135,7 +135,9 @@ fn every_configuration_in_the_readme_loads_and_the_minimal_one_is_there() {
         match block.info.as_str() {
             "yaml configuration" => drop(policy::load("README.md", &block.text).unwrap_or_else(|e| panic!("{e}"))),
             "yaml alertmanager" | "yaml toleration" => {}
-            other => panic!("say whose YAML it is, ours (yaml configuration) or not (yaml alertmanager, yaml toleration): {other:?}"),
+            other => {
+                panic!("say whose YAML it is, ours (yaml configuration) or not (yaml alertmanager, yaml toleration): {other:?}")
+            }
         }
     }
     assert!(yaml.iter().any(|b| b.info == "yaml configuration" && b.text == MINIMAL), "the minimal configuration is missing");
@@ -251,6 +253,9 @@ impl Cluster for ReadOnly {
 async fn the_table_of_metrics_is_what_the_service_shows() {
     let config = policy::load("minimal.yaml", MINIMAL).unwrap();
     let cluster = SnapshotCluster::load("prod-a.yaml", &read("fixtures/clusters/prod-a.yaml"), "gpu-quarantine.dev").unwrap();
+    // One node that is not free, so that the metric that names such nodes is there.
+    let ignored = |node: &mut Value| node["metadata"]["annotations"] = json!({ "gpu-quarantine.dev/ignore": "in a test" });
+    cluster.edit(&NodeName::parse("gpu-node-03").unwrap(), ignored).unwrap();
     let metrics = Arc::new(Metrics::new());
     metrics.expect_policies(&config);
     let cluster = Arc::new(ReadOnly(cluster));
