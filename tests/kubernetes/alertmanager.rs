@@ -10,6 +10,7 @@ use crate::{
     harness::ApiServer,
     nodes::{Nodes, added, node, record, tainted, without_us},
     process::{Process, eventually, free_port, in_path, required, unique},
+    seen::{lasting, replay},
     service::{Alert, Http, Service, config, now},
 };
 
@@ -105,7 +106,11 @@ async fn a_real_alertmanager_isolates_and_gives_back_and_its_retry_cures_a_503()
     for name in [&one, &two] {
         before.push(nodes.create(node(name, &scope)).await);
     }
-    let service = Service::start(server.kubeconfig(), &config(&scope, "300ms", false), &["--web.deadline=2s"]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("recording");
+    let flags = ["--web.deadline=2s".to_owned(), format!("--record={}", recording.display())];
+    let flags = flags.each_ref().map(String::as_str);
+    let mut service = Service::start(server.kubeconfig(), &config(&scope, "300ms", false), &flags).await;
     let Some(alertmanager) = Alertmanager::start(&program, &service.webhook()).await else { return };
 
     // Two GPUs of one node come as one group, the other node as another.
@@ -152,6 +157,15 @@ async fn a_real_alertmanager_isolates_and_gives_back_and_its_retry_cures_a_503()
         assert!(!added(&node));
         assert_eq!(without_us(&node), without_us(before));
     }
+    let shown = [service.node(&one).await, service.node(&two).await];
     let more = alertmanager.counter(failed).await - provoked;
     assert!(more <= 0.0, "{more} notifications failed besides the provoked ones (of which {provoked})");
+
+    // The run, recorded, is decided again.
+    service.stop().await;
+    let replayed = replay(&recording);
+    for node in shown {
+        let again = replayed["nodes"].as_array().unwrap().iter().find(|n| n["name"] == node["name"]).unwrap();
+        assert_eq!(lasting(again), lasting(&node));
+    }
 }

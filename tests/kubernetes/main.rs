@@ -21,4 +21,6 @@ mod process;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod seen;
+#[cfg(test)]
 mod service;

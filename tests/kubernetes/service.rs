@@ -120,6 +120,18 @@ impl Service {
         self.http = Http::new();
     }
 
+    /// Ask it to stop, and wait until it did.
+    pub(crate) async fn stop(&mut self) {
+        if let Some(process) = &self.process {
+            process.signal("TERM");
+            eventually("the service ends", Duration::from_secs(30), async || {
+                if process.has_ended() { Ok(()) } else { Err(process.tail()) }
+            })
+            .await;
+        }
+        self.kill9();
+    }
+
     /// The address that Alertmanager posts to.
     pub(crate) fn webhook(&self) -> String {
         format!("{}/api/v1/alerts", self.url)
