@@ -24,6 +24,8 @@ pub struct Delivery {
     pub version: String,
     /// The group; not unique (prometheus/alertmanager#3817).
     pub group_key: String,
+    /// When it was received, if it comes from a recording of ours.
+    pub received_at: Option<Timestamp>,
     /// How many alerts `max_alerts` cut off: above 0 the body proves nothing about what it does not list.
     pub truncated: u64,
     /// In the order of the body.
@@ -65,6 +67,8 @@ struct RawBody<'a> {
     group_key: Value,
     #[serde(default, rename = "truncatedAlerts")]
     truncated: Value,
+    #[serde(default, rename = "receivedAt")]
+    received_at: Value,
     #[serde(borrow)]
     alerts: Option<&'a RawValue>,
 }
@@ -88,6 +92,7 @@ pub fn parse_body(body: &[u8]) -> Result<Delivery, BodyError> {
         receiver: text(raw.receiver),
         version: text(raw.version),
         group_key: text(raw.group_key),
+        received_at: time(Some(&raw.received_at)).unwrap_or_default(),
         truncated: match raw.truncated {
             Value::Number(n) => n.as_u64().unwrap_or(0),
             Value::String(s) => s.parse().unwrap_or(0),

@@ -11,6 +11,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -54,6 +55,8 @@ async fn demo() -> Result<(), Failure> {
         config,
         Arc::new(cluster),
         Arc::new(Metrics::new()),
+        None,
+        serve::Mode::Enforce,
         None,
         Box::new(move |step| sink.lock().unwrap_or_else(PoisonError::into_inner).push(step)),
     );
@@ -110,8 +113,9 @@ impl Show {
         }
         println!("\n{NODE} is back in service. What the service remembers of it:");
         for episode in node["history"].as_array().into_iter().flatten() {
-            let text = |name: &str| episode[name].as_str().unwrap_or("-").to_owned();
-            println!("  {} on {} from {} to {}, ended by {}", text("alert"), text("gpu"), text("from"), text("to"), text("by"));
+            let text = |name: &str| episode[name].as_str().unwrap_or("-");
+            let time = |name: &str| text(name).parse::<Timestamp>().map_or_else(|_| "-".to_owned(), |at| format!("{at:.3}"));
+            println!("  {} on {} from {} to {}, ended by {}", text("alert"), text("gpu"), time("from"), time("to"), text("by"));
         }
         Ok(())
     }

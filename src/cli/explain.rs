@@ -4,9 +4,9 @@ use std::sync::PoisonError;
 
 use serde::Serialize;
 
-use super::{Failure, Output, Sources, incident::Incident, read_body, runtime};
+use super::{Failure, Output, Sources, incident::Incident, printable, read_delivery, runtime};
 use crate::{
-    alert::{Alert, parse_body},
+    alert::Alert,
     cluster::Cluster,
     engine::{AlertResult, Plan, Step},
     locate::ExporterPod,
@@ -27,11 +27,19 @@ pub(super) struct Args {
     body: String,
 }
 
-/// The explanation of one alert.
+/// The explanation of one alert. An alert that cannot be read has nothing to explain but its result.
 #[derive(Debug, Serialize)]
 struct Explained {
     #[serde(flatten)]
     result: AlertResult,
+    #[serde(flatten)]
+    because: Option<Why>,
+}
+
+#[derive(Debug, Serialize)]
+struct Why {
+    /// Whether it fires or is over.
+    status: &'static str,
     /// Why that policy matches, or why none does.
     policy_because: String,
     /// Which link named the node, or why none did.
@@ -50,8 +58,7 @@ struct Explanation {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let body = read_body(&args.body)?;
-    let delivery = parse_body(&body).map_err(|e| Failure::input(format!("{}: {e}", args.body)))?;
+    let delivery = read_delivery(&args.body)?;
     let (config, cluster) = args.sources.load()?;
     let explanation = runtime()?.block_on(async {
         let pods = cluster.exporter_pods(&config.locate.exporter_pods).await.map_err(Failure::unreachable)?;
@@ -60,11 +67,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let mut incident = Incident::begin(config, cluster).await;
         incident.new_steps();
         let answer = incident.deliver(delivery).await;
-        let explain = |(result, because): (AlertResult, Option<[Option<String>; 3]>)| {
-            let [policy, node, gpu] = because.unwrap_or_default();
-            Explained { result, policy_because: policy.unwrap_or_default(), node_because: node.unwrap_or_default(), gpu }
-        };
-        let alerts = answer.results.into_iter().zip(because).map(explain).collect();
+        let alerts = answer.results.into_iter().zip(because).map(|(result, because)| Explained { result, because }).collect();
         Ok::<_, Failure>(Explanation { alerts, steps: incident.new_steps(), warnings: answer.warnings })
     })?;
     match args.output {
@@ -77,16 +80,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why this policy, why this node, which GPU.
-fn because(alert: &Alert, config: &Config, cluster: &dyn Cluster, pods: &[ExporterPod]) -> [Option<String>; 3] {
+fn because(alert: &Alert, config: &Config, cluster: &dyn Cluster, pods: &[ExporterPod]) -> Why {
     let nodes = cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
     let plan = Plan::of(alert, config, &nodes, Some(pods));
-    let policy = match (plan.policy, &plan.passive) {
+    let policy_because = match (plan.policy, &plan.passive) {
         (Some(policy), _) => {
             let met: Vec<String> = policy.matchers.iter().map(ToString::to_string).collect();
             format!("{} ({}), since {} matches", policy.name, policy.action, met.join(" and "))
         }
-        (None, Some((Outcome::OutOfScope, why))) => format!("none: {why}"),
+        (None, Some((Outcome::OutOfScope, why))) => format!("none is looked for: {why}"),
         (None, _) => {
             let unmet = config
                 .policies
@@ -95,42 +97,44 @@ fn because(alert: &Alert, config: &Config, cluster: &dyn Cluster, pods: &[Export
             format!("none: {}", unmet.collect::<Vec<_>>().join(", "))
         }
     };
-    let node = match &plan.target {
+    let node_because = match &plan.target {
+        _ if plan.is_foreign() => "none is looked for: the alert is out of scope".to_owned(),
         Ok((node, link)) => format!("{node}, since {link}"),
         Err(unmapped) => format!("none ({}): {}", unmapped.reason.as_str(), unmapped.message),
     };
-    [Some(policy), Some(node), plan.gpu.map(|g| g.to_string())]
+    Why { status: alert.status.as_str(), policy_because, node_because, gpu: plan.gpu.map(|g| g.to_string()) }
 }
 
 impl Explanation {
     fn text(&self) -> String {
-        let mut text = String::new();
-        for alert in &self.alerts {
-            let result = &alert.result;
+        let mut lines = Vec::new();
+        for Explained { result, because } in &self.alerts {
             let fingerprint = result.fingerprint.map(|f| f.to_string()).unwrap_or_default();
-            let rows = [
-                ("policy", alert.policy_because.as_str()),
-                ("node", alert.node_because.as_str()),
-                ("gpu", alert.gpu.as_deref().unwrap_or("none named: the node as a whole")),
-            ];
-            text += &format!("{} {fingerprint}\n", result.alertname.as_deref().unwrap_or("(no name)"));
-            for (what, value) in rows.into_iter().filter(|(_, v)| !v.is_empty()) {
-                text += &format!("  {what:<8} {value}\n");
+            let status = because.as_ref().map_or("not readable", |b| b.status);
+            lines.push(format!("{} {fingerprint}, {status}", result.alertname.as_deref().unwrap_or("(no name)")));
+            if let Some(because) = because {
+                lines.push(format!("  policy   {}", because.policy_because));
+                lines.push(format!("  node     {}", because.node_because));
+                lines.push(format!("  gpu      {}", because.gpu.as_deref().unwrap_or("none named: the node as a whole")));
             }
-            text += &format!("  {:<8} {}, {}\n", "outcome", result.outcome.as_str(), result.reason);
+            // What the rows above have said already is not said again.
+            let said = because
+                .as_ref()
+                .is_some_and(|b| [&b.policy_because, &b.node_because].iter().any(|t| t.ends_with(&result.reason)));
+            let reason = if said { String::new() } else { format!(": {}", result.reason) };
+            lines.push(format!("  outcome  {}{reason}", result.outcome.as_str()));
+            lines.push(String::new());
         }
-        for warning in &self.warnings {
-            text += &format!("warning: {warning}\n");
-        }
+        lines.extend(self.warnings.iter().map(|warning| format!("warning: {warning}")));
         if self.steps.is_empty() {
-            text.push_str("No node would change.\n");
+            lines.push("No node would be isolated or released.".to_owned());
         }
         for step in &self.steps {
-            text += &format!("Would {} {}: {}\n", step.action, step.node, step.reason);
+            lines.push(format!("Would {} {}: {}", step.action, step.node, step.reason));
             if let Some(patch) = &step.patch {
-                text += &format!("  with the merge patch {patch}\n");
+                lines.push(format!("  with the merge patch {patch}"));
             }
         }
-        text
+        lines.iter().map(|line| printable(line) + "\n").collect()
     }
 }

@@ -7,11 +7,13 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     alert::{Alert, Delivery},
-    cluster::snapshot::SnapshotCluster,
+    cluster::{Cluster, snapshot::SnapshotCluster},
     engine::{AlertResult, Answer, Clock, Engine, Step, VirtualClock},
+    locate::NodeName,
     metrics::Metrics,
     policy::Config,
     quarantine::NodeView,
@@ -31,6 +33,7 @@ pub(super) struct Outcome {
 /// A cluster, an engine and a clock that only moves when told to.
 pub(super) struct Incident {
     engine: Engine,
+    cluster: Arc<SnapshotCluster>,
     clock: Arc<VirtualClock>,
     new_steps: Arc<Mutex<Vec<Step>>>,
 }
@@ -41,8 +44,9 @@ impl Incident {
         let clock = Arc::new(VirtualClock::at(Timestamp::UNIX_EPOCH));
         let new_steps = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&new_steps);
+        let cluster = Arc::new(cluster);
         let engine = Engine::new(
-            Arc::new(cluster),
+            Arc::clone(&cluster) as Arc<dyn Cluster>,
             config,
             Arc::clone(&clock) as Arc<dyn Clock>,
             Arc::new(Metrics::new()),
@@ -56,7 +60,7 @@ impl Incident {
             clock.advance_to(latest);
         }
         engine.refresh().await;
-        Self { engine, clock, new_steps }
+        Self { engine, cluster, clock, new_steps }
     }
 
     /// Where the clock stands.
@@ -71,11 +75,40 @@ impl Incident {
 
     /// Take a body at its latest time. Timers that are due before it fire first.
     pub(super) async fn deliver(&mut self, delivery: Delivery) -> Answer {
+        self.advance_for(&delivery).await;
+        self.engine.deliver(delivery).await
+    }
+
+    /// Let time pass until a body's latest time. Timers fire when they are due.
+    pub(super) async fn advance_for(&mut self, delivery: &Delivery) {
         let times = |a: &Alert| [Some(a.starts_at), a.ends_at];
-        if let Some(latest) = delivery.alerts.iter().flatten().flat_map(times).flatten().max() {
+        if let Some(received) = delivery.received_at {
+            self.advance_to(received).await;
+        } else if let Some(latest) = delivery.alerts.iter().flatten().flat_map(times).flatten().max() {
             self.advance_to(latest).await;
         }
-        self.engine.deliver(delivery).await
+    }
+
+    /// Somebody else changed, added or deleted a node, at that time.
+    pub(super) async fn change(&mut self, at: Timestamp, node: &Value) -> Result<(), String> {
+        self.advance_to(at).await;
+        let name = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let name = NodeName::parse(name).map_err(|e| e.to_string())?;
+        let known = {
+            let nodes = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
+            nodes.get(&name).map(|n| n.uid.clone())
+        };
+        let same = known.as_deref() == node.pointer("/metadata/uid").and_then(Value::as_str);
+        if known.is_some() && !same {
+            self.cluster.delete(&name).map_err(|e| e.to_string())?;
+        }
+        if same && known.is_some() {
+            self.cluster.edit(&name, |now| *now = node.clone()).map_err(|e| e.to_string())?;
+        } else if node.get("gone").is_none() {
+            self.cluster.create(node.clone())?;
+        }
+        self.engine.refresh().await;
+        Ok(())
     }
 
     /// Let time pass. Timers fire when they are due.

@@ -3,6 +3,7 @@
 mod demo;
 mod explain;
 mod incident;
+mod recording;
 mod replay;
 mod serve;
 
@@ -16,6 +17,7 @@ use std::{
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::{
+    alert::{Delivery, parse_body},
     cluster::snapshot::SnapshotCluster,
     policy::{self, Config},
 };
@@ -143,13 +145,31 @@ fn load_config(path: &Path) -> Result<Config, Failure> {
     policy::load(&path.display().to_string(), &text).map_err(|e| Failure::input(e.to_string()))
 }
 
-/// A file, or standard input for `-`.
-fn read_body(path: &str) -> Result<Vec<u8>, Failure> {
+/// A webhook body from a file, or from standard input for `-`.
+fn read_delivery(path: &str) -> Result<Delivery, Failure> {
+    parse_delivery(path, &read_bytes(path)?)
+}
+
+/// The bytes of a file, or of standard input for `-`.
+fn read_bytes(path: &str) -> Result<Vec<u8>, Failure> {
     let mut body = Vec::new();
     let read =
         if path == "-" { io::stdin().read_to_end(&mut body).map(|_| ()) } else { fs::read(path).map(|bytes| body = bytes) };
-    read.map_err(|e| Failure::input(format!("cannot read {path}: {e}")))?;
+    read.map_err(|e| Failure::input(format!("cannot read {}: {e}", shown(path))))?;
     Ok(body)
+}
+
+fn parse_delivery(path: &str, body: &[u8]) -> Result<Delivery, Failure> {
+    parse_body(body).map_err(|e| Failure::input(format!("{}: {e}", shown(path))))
+}
+
+fn shown(path: &str) -> &str {
+    if path == "-" { "standard input" } else { path }
+}
+
+/// A line for a terminal: whatever an alert carries, it must not steer it.
+fn printable(line: &str) -> String {
+    line.replace(char::is_control, "\u{fffd}")
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

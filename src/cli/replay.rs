@@ -6,17 +6,21 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
 use super::{
     Failure, Output, Sources,
     incident::{Incident, Outcome},
-    read_body, read_file, runtime,
+    parse_delivery, printable, read_bytes, read_file, runtime,
 };
 use crate::{
-    alert::{Delivery, parse_body},
-    engine::{AlertResult, Step},
-    quarantine::NodeState,
+    alert::{Alert, Delivery, InvalidAlert},
+    engine::{Answer, Step},
+    locate::{NodeName, gpu_of},
+    policy::Locate,
+    quarantine::{NodeState, NodeView},
 };
 
 /// Run recorded webhook bodies.
@@ -30,19 +34,39 @@ pub(super) struct Args {
     /// Compare the result with a saved JSON output; exit 1 with a diff if it differs.
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
-    /// In order: a file with a webhook body, a directory of them (*.json, in name order), `-` for standard input, or `+10m` to
+    /// In order: a file with a webhook body or a step of a recording, a directory of them (*.json, in name order), `-` for standard input, or `+10m` to
     /// let time pass.
     #[arg(required = true, value_name = "STEP")]
     steps: Vec<String>,
 }
 
 enum Input {
-    Body { name: String, delivery: Delivery },
+    Body {
+        name: String,
+        delivery: Delivery,
+    },
+    /// A step of a recording: somebody else changed a node.
+    Node {
+        name: String,
+        at: Timestamp,
+        node: Value,
+    },
     Pass(SignedDuration),
+}
+
+/// A change of a node as `serve --record` writes it.
+#[derive(Deserialize)]
+struct RecordedNode {
+    #[serde(rename = "receivedAt")]
+    at: Timestamp,
+    node: Value,
 }
 
 /// Read all steps before the first is taken, so that a bad one is told at once.
 fn inputs(steps: &[String]) -> Result<Vec<Input>, Failure> {
+    if steps.iter().filter(|step| *step == "-").count() > 1 {
+        return Err(Failure::input("standard input can be read once only: give `-` once"));
+    }
     let mut inputs = Vec::new();
     for step in steps {
         if let Some(text) = step.strip_prefix('+') {
@@ -79,9 +103,15 @@ fn bodies_of(dir: &str) -> Result<Vec<String>, Failure> {
 }
 
 fn body(path: &str) -> Result<Input, Failure> {
-    let delivery = parse_body(&read_body(path)?).map_err(|e| Failure::input(format!("{path}: {e}")))?;
-    let name = Path::new(path).file_name().map_or_else(|| path.to_owned(), |n| n.to_string_lossy().into_owned());
-    Ok(Input::Body { name, delivery })
+    let name = match path {
+        "-" => "standard input".to_owned(),
+        _ => Path::new(path).file_name().map_or_else(|| path.to_owned(), |n| n.to_string_lossy().into_owned()),
+    };
+    let bytes = read_bytes(path)?;
+    if let Ok(RecordedNode { at, node }) = serde_json::from_slice(&bytes) {
+        return Ok(Input::Node { name, at, node });
+    }
+    Ok(Input::Body { name, delivery: parse_delivery(path, &bytes)? })
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -91,33 +121,29 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let mut incident = Incident::begin(config, cluster).await;
         let mut timeline = Timeline::default();
         let mut results = Vec::new();
-        let mut steps = incident.new_steps();
-        timeline.steps(&steps);
+        let mut steps = timeline.steps(incident.new_steps());
         for input in inputs {
             match input {
                 Input::Pass(by) => {
                     timeline.line(incident.now(), &format!("{} pass", humantime::format_duration(by.unsigned_abs())));
                     incident.advance(by).await;
-                    let new = incident.new_steps();
-                    timeline.steps(&new);
-                    steps.extend(new);
+                }
+                Input::Node { name, at, node } => {
+                    incident.change(at, &node).await.map_err(|e| Failure::input(format!("{name}: {e}")))?;
+                    let subject = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                    timeline.line(at, &format!("{name}: somebody else changed {subject}"));
                 }
                 Input::Body { name, delivery } => {
-                    let (reason, count) = (delivery.receiver.clone(), delivery.alerts.len());
+                    incident.advance_for(&delivery).await;
+                    steps.extend(timeline.steps(incident.new_steps()));
+                    let about = about(&delivery, &incident.engine().config().locate);
+                    let receiver = delivery.receiver.clone();
                     let answer = incident.deliver(delivery).await;
-                    // Timers that were due before the body come first.
-                    let (before, after): (Vec<Step>, Vec<Step>) =
-                        incident.new_steps().into_iter().partition(|s| s.at < incident.now());
-                    timeline.steps(&before);
-                    timeline.body(incident.now(), &name, &reason, count, &answer.results);
-                    for warning in &answer.warnings {
-                        timeline.detail(&format!("warning: {warning}"));
-                    }
-                    timeline.steps(&after);
+                    timeline.body(incident.now(), &format!("{name} for receiver {receiver}"), &about, &answer);
                     results.extend(answer.results);
-                    steps.extend(before.into_iter().chain(after));
                 }
             }
+            steps.extend(timeline.steps(incident.new_steps()));
         }
         let outcome = Outcome { results, steps, nodes: incident.engine().views() };
         timeline.end(incident.now(), &outcome);
@@ -160,6 +186,18 @@ fn compare(file: &Path, got: &str) -> Result<(), Failure> {
     Err(Failure::finding(text))
 }
 
+/// For each alert of a body its status and what it is about; neither stands in its result.
+fn about(delivery: &Delivery, rules: &Locate) -> Vec<(&'static str, String)> {
+    let about = |alert: &Result<Alert, InvalidAlert>| match alert {
+        Ok(alert) => {
+            let gpu = gpu_of(&alert.labels, rules).map(|gpu| format!(" on {gpu}")).unwrap_or_default();
+            (alert.status.as_str(), format!("{}{gpu}", alert.name))
+        }
+        Err(invalid) => ("-", invalid.name.clone().unwrap_or_else(|| "(no name)".to_owned())),
+    };
+    delivery.alerts.iter().map(about).collect()
+}
+
 /// What happened, in the order in which it did, for people.
 #[derive(Default)]
 struct Timeline {
@@ -168,45 +206,50 @@ struct Timeline {
 
 impl Timeline {
     fn line(&mut self, at: Timestamp, what: &str) {
-        let at = at.to_string();
-        self.text += &format!("{at:<24}  {what}\n");
+        self.text += &format!("{at:.3}  {}\n", printable(what));
     }
 
+    /// A line that belongs to the one above.
     fn detail(&mut self, what: &str) {
-        self.text += &format!("{:24}    {what}\n", "");
+        self.text += &format!("{:24}    {}\n", "", printable(what));
     }
 
-    fn body(&mut self, at: Timestamp, name: &str, receiver: &str, count: usize, results: &[AlertResult]) {
-        let plural = if count == 1 { "" } else { "s" };
-        self.line(at, &format!("{name}: {count} alert{plural} for receiver {receiver}"));
-        for result in results {
-            self.detail(&sentence(result));
+    fn body(&mut self, at: Timestamp, what: &str, about: &[(&'static str, String)], answer: &Answer) {
+        let plural = if about.len() == 1 { "" } else { "s" };
+        self.line(at, &format!("{what}: {} alert{plural}", about.len()));
+        for ((status, subject), result) in about.iter().zip(&answer.results) {
+            let outcome = result.outcome.as_str();
+            let node = result.node.as_ref().map_or("-", NodeName::as_str);
+            let policy = result.policy.as_ref().map(|p| format!(" (policy {p})")).unwrap_or_default();
+            self.detail(&format!("{status:<8}  {outcome:<12}  {node:<12}  {subject}{policy}: {}", result.reason));
+        }
+        for warning in &answer.warnings {
+            self.detail(&format!("warning: {warning}"));
         }
     }
 
-    fn steps(&mut self, steps: &[Step]) {
-        for step in steps {
+    fn steps(&mut self, steps: Vec<Step>) -> Vec<Step> {
+        for step in &steps {
             let by = step.policy.as_ref().map(|p| format!(" (policy {p})")).unwrap_or_default();
             self.line(step.at, &format!("{} {}{by}: {}", step.action.to_uppercase(), step.node, step.reason));
         }
+        steps
     }
 
     fn end(&mut self, at: Timestamp, outcome: &Outcome) {
         self.line(at, "the end");
-        let mut touched = outcome.nodes.iter().filter(|n| n.state != NodeState::Free || !n.history.is_empty()).peekable();
+        let touched = |n: &&NodeView| n.state != NodeState::Free || n.waiting_for != "nothing" || !n.history.is_empty();
+        let mut touched = outcome.nodes.iter().filter(touched).peekable();
         if touched.peek().is_none() {
             self.detail("no node was touched");
         }
         for node in touched {
             self.detail(&format!("{} is {}, waiting for {}", node.name, node.state, node.waiting_for));
+            for past in &node.history {
+                let on = past.gpu.as_ref().map(|gpu| format!(" on {gpu}")).unwrap_or_default();
+                let (from, to) = (past.from, past.to);
+                self.detail(&format!("  past: {}{on} from {from:.3} to {to:.3}, ended by {}", past.alert, past.by));
+            }
         }
     }
-}
-
-/// One result as a sentence.
-pub(super) fn sentence(result: &AlertResult) -> String {
-    let name = result.alertname.as_deref().unwrap_or("(no name)");
-    let node = result.node.as_ref().map(|n| format!(" {n}")).unwrap_or_default();
-    let policy = result.policy.as_ref().map(|p| format!(" (policy {p})")).unwrap_or_default();
-    format!("{name}{node}{policy}: {}, {}", result.outcome.as_str(), result.reason)
 }

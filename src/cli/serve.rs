@@ -11,7 +11,11 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-use super::{Failure, LiveSources, load_config, load_snapshot, runtime};
+use super::{
+    Failure, LiveSources, load_config, load_snapshot,
+    recording::{Recorder, Recording},
+    runtime,
+};
 use crate::{
     cluster::{
         Cluster,
@@ -35,6 +39,15 @@ const GATHER: Duration = Duration::from_millis(200);
 pub(super) struct Args {
     #[command(flatten)]
     sources: LiveSources,
+    /// Whether decisions are carried out. `observe` reads and decides for real and writes nothing to nodes.
+    #[arg(long, value_enum, default_value = "enforce")]
+    mode: Mode,
+    /// The same as --mode observe.
+    #[arg(long)]
+    dry_run: bool,
+    /// Record what comes into this directory, redacted, such that `replay` of it decides the same.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     /// Where to listen. Other than loopback needs --web.allow-unauthenticated.
     #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9876")]
     listen: SocketAddr,
@@ -53,6 +66,12 @@ pub(super) struct Args {
     /// How log lines are written.
     #[arg(long = "log.format", value_enum, default_value = "text")]
     log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Mode {
+    Enforce,
+    Observe,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -97,12 +116,19 @@ pub(super) fn assemble(
     cluster: Arc<dyn Cluster>,
     metrics: Arc<Metrics>,
     reload_from: Option<PathBuf>,
+    mode: Mode,
+    recording: Option<Arc<Recording>>,
     sink: StepSink,
 ) -> App {
     let clock = Arc::new(SystemClock);
     metrics.expect_policies(&config);
     metrics.reloaded(Some(clock.now()));
-    let engine = Arc::new(Engine::new(cluster, config, clock, Arc::clone(&metrics), sink));
+    let engine = Engine::new(cluster, config, clock, Arc::clone(&metrics), sink);
+    let mut engine = if mode == Mode::Observe { engine.observing() } else { engine };
+    if let Some(recording) = recording.clone() {
+        engine = engine.telling_foreign(Box::new(move |change| recording.foreign(&change, SystemClock.now())));
+    }
+    let engine = Arc::new(engine);
     let (reload_engine, reload_metrics) = (Arc::clone(&engine), Arc::clone(&metrics));
     let reload = move || {
         let (engine, metrics, path) = (Arc::clone(&reload_engine), Arc::clone(&reload_metrics), reload_from.clone());
@@ -110,7 +136,11 @@ pub(super) fn assemble(
             Box::pin(async move { reload(path, &engine, &metrics).await });
         reload
     };
-    App::new(engine, metrics, Box::new(reload))
+    let mut app = App::new(Arc::clone(&engine), metrics, Box::new(reload));
+    if let Some(recording) = recording {
+        app.observer = Some(Box::new(Recorder { recording, engine }));
+    }
+    app
 }
 
 /// All of the new configuration is good, or the old one stays.
@@ -200,10 +230,15 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         .map_err(|e| Failure::unreachable(format!("cannot listen on {}: {e}", args.listen)))?;
     let address = listener.local_addr().map_err(|e| Failure::unreachable(format!("cannot tell the address: {e}")))?;
 
+    let mode = if args.dry_run { Mode::Observe } else { args.mode };
+    if mode == Mode::Observe {
+        tracing::warn!("Observing only: nothing will be written to nodes.");
+    }
     let metrics = Arc::new(Metrics::new());
     let (cluster, watch) = cluster(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
-    let mut app = assemble(config, cluster, metrics, Some(path), Box::new(|step| log_step(&step)));
+    let recording = args.record.as_ref().map(|dir| Recording::into(dir, &path)).transpose()?.map(Arc::new);
+    let mut app = assemble(config, cluster, metrics, Some(path), mode, recording.clone(), Box::new(|step| log_step(&step)));
     (app.deadline, app.max_body) = (args.deadline, args.max_body);
     let engine = Arc::clone(&app.engine);
     engine.refresh().await;
@@ -240,6 +275,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         // How the accept loop ended no longer matters.
         drop((&mut server).await);
         app.drained().await;
+        if let Some(recording) = recording {
+            recording.end(&app.engine).await;
+        }
     };
     tokio::select! {
         () = finished => Ok(()),

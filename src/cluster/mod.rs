@@ -3,6 +3,7 @@
 //! Nothing here decides: a cluster reads, and writes one patch with a resourceVersion.
 
 mod facts;
+mod json;
 pub mod kubernetes;
 pub mod snapshot;
 
@@ -16,6 +17,7 @@ use crate::{
     policy::Selector,
 };
 pub use facts::{FactsError, exporter_pod, node_facts};
+pub use json::{node_json, pod_json};
 
 /// A call to the cluster that did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

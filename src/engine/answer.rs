@@ -98,4 +98,14 @@ impl Step {
             Effect::Withdraw => "none",
         }
     }
+
+    /// The word for an action that was only decided.
+    pub(super) fn would(effect: &Effect) -> &'static str {
+        match effect {
+            Effect::Isolate => "would_isolate",
+            Effect::Release => "would_release",
+            Effect::Refuse => "would_refuse",
+            Effect::Withdraw => "none",
+        }
+    }
 }

@@ -96,8 +96,14 @@ impl Engine {
                     Some((outcome, reason)) if verdict.outcome == Outcome::Unchanged => (*outcome, reason.clone()),
                     _ => (verdict.outcome, verdict.reason),
                 };
+                let (outcome, reason) = match outcome {
+                    Outcome::Recorded | Outcome::Unchanged if self.shadow.is_some() && isolates(plan) => {
+                        (Outcome::WouldIsolate, "the node would be isolated, and this mode writes nothing".to_owned())
+                    }
+                    _ => (outcome, reason),
+                };
                 let mut result = AlertResult::of(plan.alert, outcome, reason);
-                result.node = Some(node.clone());
+                result.node = Some(node.clone()).filter(|_| !(plan.is_foreign() && outcome == Outcome::OutOfScope));
                 result.policy = plan.policy.map(|p| p.name.clone());
                 if outcome == Outcome::Failed && !done.retry {
                     self.park(plan.alert);
@@ -142,7 +148,7 @@ impl Engine {
             // Those go to their node's worker.
             (None, Ok(_), _) => AlertResult::of(alert, Outcome::Unchanged, "nothing to do"),
         };
-        result.node = plan.target.as_ref().ok().map(|(node, _)| node.clone());
+        result.node = plan.target.as_ref().ok().filter(|_| !plan.is_foreign()).map(|(node, _)| node.clone());
         result.policy = plan.policy.map(|p| p.name.clone());
         result
     }
@@ -179,6 +185,10 @@ impl Engine {
         }
         vec![text]
     }
+}
+
+fn isolates(plan: &Plan<'_>) -> bool {
+    plan.alert.status == Status::Firing && plan.policy.is_some_and(|p| p.action.isolates())
 }
 
 fn heard<'a>(plan: &Plan<'a>) -> Heard<'a> {

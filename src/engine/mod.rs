@@ -5,11 +5,13 @@
 
 mod answer;
 mod clock;
+mod damper;
 mod deliver;
 mod fleet;
 mod node;
 mod parked;
 mod plan;
+mod shadow;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -36,9 +38,11 @@ use crate::{
     policy::Config,
     quarantine::{Heard, NodeState, NodeView},
 };
+use damper::Damper;
 use fleet::Fleet;
 use node::Done;
 use parked::Parked;
+use shadow::Shadow;
 
 /// How many nodes are worked on at once: the API server is bound by its processor, more only adds latency.
 const SIDE_BY_SIDE: usize = 8;
@@ -60,6 +64,18 @@ pub enum ReloadRefused {
     KeyForgotten(String),
 }
 
+/// What somebody else did to a node.
+#[derive(Debug, Clone)]
+pub enum Foreign {
+    /// The node is like this now.
+    Is(Arc<NodeFacts>),
+    /// The node was deleted.
+    Gone(NodeName),
+}
+
+/// Where changes by others are told.
+pub type ForeignSink = Box<dyn Fn(Foreign) + Send + Sync>;
+
 /// Where changes of nodes are told.
 pub type StepSink = Box<dyn Fn(Step) + Send + Sync>;
 
@@ -74,6 +90,10 @@ pub struct Engine {
     clusters_seen: Mutex<BTreeSet<String>>,
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
+    foreign: Option<ForeignSink>,
+    damper: Mutex<Damper>,
+    /// Set if nothing may be written.
+    shadow: Option<Mutex<Shadow>>,
     side_by_side: usize,
     /// The fleet was counted once. Before that the guard would let anything in.
     counted: AtomicBool,
@@ -106,6 +126,9 @@ impl Engine {
             clusters_seen: Mutex::default(),
             workers: Mutex::default(),
             sink,
+            foreign: None,
+            damper: Mutex::default(),
+            shadow: None,
             side_by_side: SIDE_BY_SIDE,
             counted: AtomicBool::new(false),
             timers: tokio::sync::Notify::new(),
@@ -116,6 +139,20 @@ impl Engine {
     #[must_use]
     pub fn one_at_a_time(mut self) -> Self {
         self.side_by_side = 1;
+        self
+    }
+
+    /// Tell of changes that others make to nodes.
+    #[must_use]
+    pub fn telling_foreign(mut self, sink: ForeignSink) -> Self {
+        self.foreign = Some(sink);
+        self
+    }
+
+    /// Read and decide for real, and write nothing to nodes.
+    #[must_use]
+    pub fn observing(mut self) -> Self {
+        self.shadow = Some(Mutex::default());
         self
     }
 
@@ -190,6 +227,7 @@ impl Engine {
         let (config, now) = (self.config(), self.clock.now());
         let mut to_decide = Vec::new();
         let others;
+        let mut foreign = Vec::new();
         {
             let mut fleet = lock(&self.fleet);
             let mut gone: BTreeSet<NodeName> = fleet.names().into_iter().collect();
@@ -197,7 +235,13 @@ impl Engine {
             for node in &nodes {
                 gone.remove(&node.name);
                 if even_unchanged || !fleet.has_seen(&node.name, &node.resource_version) {
-                    let view = NodeView::of(node, &config, now);
+                    let view = match &self.shadow {
+                        Some(shadow) => NodeView::of(&lock(shadow).over(node, &config), &config, now),
+                        None => NodeView::of(node, &config, now),
+                    };
+                    if !fleet.has_seen(&node.name, &node.resource_version) {
+                        foreign.push(Foreign::Is(Arc::clone(node)));
+                    }
                     fleet.update(&view, &node.resource_version);
                     if view.isolated || !view.claims.is_empty() {
                         to_decide.push(node.name.clone());
@@ -207,7 +251,13 @@ impl Engine {
             others = !gone.is_empty() || known != nodes.len();
             for name in gone {
                 fleet.remove(&name);
+                foreign.push(Foreign::Gone(name));
             }
+        }
+        if let Some(sink) = &self.foreign
+            && self.ready()
+        {
+            foreign.into_iter().for_each(sink);
         }
         self.counted.store(true, Ordering::Release);
         self.decide_again(&to_decide).await;
@@ -272,7 +322,17 @@ impl Engine {
         let (config, now) = (self.config(), self.clock.now());
         let limits = config.guard;
         let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
-        let views = inventory.iter().map(|node| NodeView::of(node, &config, now));
+        let views = inventory.iter().map(|node| {
+            let mut view = NodeView::of(node, &config, now);
+            if let Some(shadow) = &self.shadow {
+                let would = NodeView::of(&lock(shadow).over(node, &config), &config, now);
+                if would.state != view.state {
+                    view.waiting_for = format!("{}; in enforce mode it would be {}", view.waiting_for, would.state);
+                    view.waiting_for += &format!(", waiting for {}", would.waiting_for);
+                }
+            }
+            view
+        });
         let mut views: Vec<NodeView> =
             views.filter(|v| v.in_scope || v.state != NodeState::Free || !v.history.is_empty()).collect();
         let fleet = lock(&self.fleet);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Engine, answer::Step, lock};
+use super::{Engine, answer::Step, damper::PutOff, lock};
 use crate::{
     cluster::ClusterError,
     locate::{NodeFacts, NodeName},
@@ -53,6 +53,19 @@ impl Engine {
     }
 
     async fn decide_and_write(&self, name: &NodeName, heard: &[Heard<'_>]) -> Done {
+        // What was put off comes first, unless there is newer word of the same alert.
+        let put_off: Vec<PutOff> = lock(&self.damper).take(name, heard);
+        let all: Vec<Heard<'_>> = put_off.iter().map(PutOff::heard).chain(heard.iter().cloned()).collect();
+        let mut done = self.decide_and_write_all(name, &all).await;
+        done.verdicts.drain(..put_off.len());
+        drop(all);
+        if done.failed {
+            lock(&self.damper).put_back(name, put_off);
+        }
+        done
+    }
+
+    async fn decide_and_write_all(&self, name: &NodeName, heard: &[Heard<'_>]) -> Done {
         // A decision to write may come from the cache, since the resourceVersion guards it; one not to write may not.
         let mut cached = {
             let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
@@ -70,6 +83,10 @@ impl Engine {
                 },
             };
             let config = self.config();
+            let node = match &self.shadow {
+                Some(shadow) => Arc::new(lock(shadow).over(&node, &config)),
+                None => node,
+            };
             let decision = self.decide_with_slots(&node, heard, &config);
             let Some(patch) = &decision.patch else {
                 if from_cache {
@@ -78,8 +95,22 @@ impl Engine {
                 self.seen(&node, &config);
                 return Done { verdicts: decision.verdicts, retry: false, failed: false };
             };
+            if let Some(shadow) = &self.shadow {
+                lock(shadow).patch(&node, patch, &config);
+                self.seen(&lock(shadow).over(&node, &config), &config);
+                return self.written(name, decision);
+            }
+            let now = self.clock.now();
+            if !decision.urgent
+                && let Some(until) = lock(&self.damper).put_off(name, heard, now)
+            {
+                self.seen(&node, &config);
+                lock(&self.fleet).postpone(name, until);
+                return Done { verdicts: decision.verdicts, retry: false, failed: false };
+            }
             match self.cluster.patch(name, patch).await {
                 Ok(written) => {
+                    lock(&self.damper).wrote(name, now);
                     self.seen(&written, &config);
                     return self.written(name, decision);
                 }
@@ -91,7 +122,7 @@ impl Engine {
                     }
                 }
                 // Whether it was written is unknown until the node is read, and after that it is decided again.
-                Err(error @ ClusterError::Timeout { .. }) if attempt == 0 => last = error,
+                Err(error @ (ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) if attempt == 0 => last = error,
                 Err(error) => return self.give_up(heard, &error),
             }
             lock(&self.fleet).unreserve(name);
@@ -118,6 +149,7 @@ impl Engine {
     fn written(&self, name: &NodeName, decision: Decision) -> Done {
         if let Some((effect, policy, reason)) = decision.effect {
             let action = Step::word(&effect);
+            let action = if self.shadow.is_some() { Step::would(&effect) } else { action };
             self.metrics.action(action, policy.as_deref().unwrap_or_default());
             let at = self.clock.now();
             (self.sink)(Step { at, node: name.clone(), action, policy, reason, patch: decision.patch });

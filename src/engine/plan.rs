@@ -37,6 +37,12 @@ impl<'a> Plan<'a> {
         Self { alert, policy, passive, target, gpu: gpu_of(&alert.labels, &config.locate) }
     }
 
+    /// Whether the alert is of another cluster: what its labels name must not be taken for a node of ours.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.passive, Some((Outcome::OutOfScope, _)))
+    }
+
     /// Whether the answer depends on the exporter pods, which have not been read.
     #[must_use]
     pub fn needs_pods(&self) -> bool {

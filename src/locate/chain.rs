@@ -81,7 +81,7 @@ impl fmt::Display for Link {
 pub struct Unmapped {
     /// The kind, few in number.
     pub reason: UnmappedReason,
-    /// A sentence that names the labels and their values; of hostile values it shows no more than their beginning.
+    /// A sentence without a full stop that names the labels and their values; of hostile values it shows no more than their beginning.
     pub message: String,
 }
 
@@ -319,6 +319,6 @@ fn no_label(rules: &policy::Locate) -> Unmapped {
     if rules.exporter_pod_labels {
         names.push("pod with namespace");
     }
-    let message = format!("The alert has none of the labels that lead to a node: {}.", names.join(", "));
+    let message = format!("the alert has none of the labels that lead to a node: {}", names.join(", "));
     Unmapped { reason: UnmappedReason::NoLabel, message }
 }

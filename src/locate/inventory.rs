@@ -12,7 +12,7 @@ use crate::locate::{NodeFacts, NodeName};
 
 /// The well-known label with the host name as the kubelet sees it. It need not be the name of the Node: cloud providers and
 /// `--hostname-override` make them differ (<https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetesiohostname>).
-const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
 static NONE: BTreeSet<NodeName> = BTreeSet::new();
 

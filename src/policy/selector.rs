@@ -85,6 +85,17 @@ impl Selector {
         self.requirements.iter().map(|r| r.key.as_str())
     }
 
+    /// Labels that meet it; `None` if it contradicts itself.
+    #[must_use]
+    pub fn example(&self) -> Option<BTreeMap<String, String>> {
+        let wanted = |r: &Requirement| match &r.test {
+            Test::Exists => Some((r.key.clone(), String::new())),
+            Test::In(set) => set.first().map(|value| (r.key.clone(), value.clone())),
+            Test::Absent | Test::NotIn(_) => None,
+        };
+        Some(self.requirements.iter().filter_map(wanted).collect()).filter(|labels| self.matches(labels))
+    }
+
     /// Whether an object with these labels meets every requirement.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {

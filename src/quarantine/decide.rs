@@ -57,13 +57,16 @@ pub struct Decision {
     pub patch: Option<Value>,
     /// The change of the effective action, the policy behind it and why.
     pub effect: Option<(Effect, Option<String>, String)>,
+    /// Whether the patch must be written at once. One that only notes that alerts ended while others hold the node may wait:
+    /// if it is lost, the node stays isolated for longer and nothing else happens.
+    pub urgent: bool,
     /// One verdict per alert, in their order.
     pub verdicts: Vec<Verdict>,
 }
 
 impl Decision {
     fn nothing(verdicts: Vec<Verdict>) -> Self {
-        Self { patch: None, effect: None, verdicts }
+        Self { patch: None, effect: None, urgent: false, verdicts }
     }
 }
 
@@ -117,7 +120,12 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
 
     let verdicts = heard.iter().zip(folded).map(|(h, f)| next.verdict(node, h, f, ctx)).collect();
     match next.patch(node, old.as_ref(), unreadable, ctx) {
-        Ok(patch) => Decision { patch, effect: next.effect, verdicts },
+        Ok(patch) => {
+            let urgent = patch.as_ref().is_some_and(|p| p.get("spec").is_some())
+                || next.effect.is_some()
+                || old.is_none_or(|old| !next.record.is_milder_than(&old));
+            Decision { patch, effect: next.effect, urgent, verdicts }
+        }
         Err(why) => all(Outcome::Failed, why),
     }
 }
@@ -130,7 +138,8 @@ pub(super) fn is_pending(record: &Record) -> bool {
 /// The policy that wants the node isolated: that of the strongest live claim, the oldest of several.
 fn wanted(record: &Record) -> Option<&super::claim::Claim> {
     let live = record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates());
-    live.max_by(|a, b| a.action.cmp(&b.action).then(b.since.cmp(&a.since)))
+    // Of equals `max_by` takes the last; the first is the one that the body named first.
+    live.rev().max_by(|a, b| a.action.cmp(&b.action).then(b.since.cmp(&a.since)))
 }
 
 /// The node as it shall be.
@@ -275,7 +284,7 @@ impl Next {
     fn verdict(&self, node: &NodeFacts, heard: &Heard<'_>, folded: Folded, ctx: &Context<'_>) -> Verdict {
         let (i, changed) = match folded {
             Folded::Done(verdict) => return verdict,
-            Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing of it is on record, or it is older"),
+            Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing is on record that it could end"),
             Folded::Overflow => {
                 let why = "the record is full: the node stays isolated until a person releases it";
                 return Verdict::new(Outcome::Recorded, why);

@@ -19,5 +19,5 @@ pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
 pub use outcome::{Outcome, Verdict};
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
-pub use scope::{Standing, standing};
+pub use scope::{CONTROL_PLANE, Standing, standing};
 pub use view::{NodeState, NodeView};

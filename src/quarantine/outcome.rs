@@ -25,6 +25,8 @@ pub enum Outcome {
     Held,
     /// A person said that nothing is done to this node.
     Ignored,
+    /// Its node would be isolated, and this mode writes nothing.
+    WouldIsolate,
     /// No policy matches.
     Unmatched,
     /// The alert or its node is not ours.
@@ -41,7 +43,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Recorded,
         Self::Unchanged,
         Self::Pending,
@@ -51,6 +53,7 @@ impl Outcome {
         Self::Heartbeat,
         Self::Held,
         Self::Ignored,
+        Self::WouldIsolate,
         Self::Unmatched,
         Self::OutOfScope,
         Self::Unmapped,
@@ -72,6 +75,7 @@ impl Outcome {
             Self::Heartbeat => "heartbeat",
             Self::Held => "held",
             Self::Ignored => "ignored",
+            Self::WouldIsolate => "would_isolate",
             Self::Unmatched => "unmatched",
             Self::OutOfScope => "out_of_scope",
             Self::Unmapped => "unmapped",

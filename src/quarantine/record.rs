@@ -210,6 +210,19 @@ impl Record {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// Whether it differs from an older one only in alerts that ended while their claim goes on, or began anew: what may be
+    /// lost without harm.
+    pub(super) fn is_milder_than(&self, old: &Self) -> bool {
+        let same = |new: &Claim, old: &Claim| {
+            let fired = |fp| old.members.iter().any(|m| m.fp == fp && m.fires());
+            (&new.alert, &new.gpu, new.state, new.action) == (&old.alert, &old.gpu, old.state, old.action)
+                && new.members.iter().filter(|m| m.fires()).all(|m| fired(m.fp))
+        };
+        self.overflow == old.overflow
+            && self.claims.len() == old.claims.len()
+            && self.claims.iter().zip(&old.claims).all(|(new, old)| same(new, old))
+    }
+
     /// Whether what may never be shed fits, with room for what grows later: ownership and times.
     pub(super) fn has_room(&self) -> bool {
         let mut core = self.clone();

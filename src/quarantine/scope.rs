@@ -3,7 +3,7 @@
 use crate::{locate::NodeFacts, policy::Config};
 
 /// Labels by which control-plane nodes are known; the second is of Kubernetes before 1.24.
-const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+pub const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// How a node stands to us.
 #[derive(Debug, Clone, PartialEq, Eq)]

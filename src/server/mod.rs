@@ -16,7 +16,11 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::{engine::Engine, metrics::Metrics};
+use crate::{
+    alert::Delivery,
+    engine::{Answer, Engine},
+    metrics::Metrics,
+};
 
 /// The largest body taken unless told otherwise. Alertmanager sends about 700 bytes an alert, so this is some 45,000 of them.
 pub const DEFAULT_MAX_BODY: usize = 32 * 1024 * 1024;
@@ -28,6 +32,14 @@ const MAX_DELIVERIES: u32 = 256;
 /// Loads the configuration again. The error says why the old one stays.
 pub type Reload = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
+/// Somebody who is told of each body before it is worked on, and of its answer afterwards.
+pub trait Observer: Send + Sync {
+    /// A body came; what is returned is given back with its answer.
+    fn body<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, u64>;
+    /// The answer to it.
+    fn answer(&self, number: u64, answer: &Answer);
+}
+
 /// What the handlers share.
 pub struct App {
     /// The engine.
@@ -36,6 +48,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// What `POST /-/reload` does.
     pub reload: Reload,
+    /// Told of each body and of its answer.
+    pub observer: Option<Box<dyn Observer>>,
     /// When a delivery is answered at the latest.
     pub deadline: Duration,
     /// The largest body taken, in bytes.
@@ -51,6 +65,7 @@ impl App {
             engine,
             metrics,
             reload,
+            observer: None,
             deadline: DEFAULT_DEADLINE,
             max_body: DEFAULT_MAX_BODY,
             deliveries: Arc::new(Semaphore::new(MAX_DELIVERIES as usize)),

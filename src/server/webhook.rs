@@ -44,9 +44,16 @@ async fn answer(app: &Arc<App>, body: Result<Bytes, BytesRejection>) -> Response
         return error_response(StatusCode::SERVICE_UNAVAILABLE, "too many deliveries are being worked on");
     };
     // A task of its own: axum drops the handler when the client hangs up, and a taint half decided helps nobody.
-    let engine = Arc::clone(&app.engine);
+    let working = Arc::clone(app);
     let work = tokio::spawn(async move {
-        let answer = engine.deliver(delivery).await;
+        let number = match &working.observer {
+            Some(observer) => observer.body(&delivery).await,
+            None => 0,
+        };
+        let answer = working.engine.deliver(delivery).await;
+        if let Some(observer) = &working.observer {
+            observer.answer(number, &answer);
+        }
         drop(permit);
         answer
     });

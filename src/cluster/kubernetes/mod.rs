@@ -27,9 +27,10 @@ use objects::{NodeObject, PodObject};
 
 use super::{Cluster, ClusterError, exporter_pod, node_facts};
 use crate::{
-    locate::{ExporterPod, Inventory, NodeFacts, NodeName},
+    locate::{ExporterPod, HOSTNAME_LABEL, Inventory, NodeFacts, NodeName},
     metrics::Metrics,
     policy::Selector,
+    quarantine::CONTROL_PLANE,
 };
 
 /// Our field manager, by which a write of ours is told from others.
@@ -63,7 +64,8 @@ impl std::fmt::Debug for KubeCluster {
 }
 
 impl KubeCluster {
-    /// A cluster behind `config`; of each node's labels only those in `labels` are kept. Nothing is read before
+    /// A cluster behind `config`; of each node's labels only those in `labels` are kept, and
+    /// those that locating and scope always look at. Nothing is read before
     /// [`KubeCluster::watch`] runs.
     ///
     /// # Errors
@@ -103,7 +105,8 @@ impl KubeCluster {
         match node_facts(&raw, &self.domain) {
             Ok(mut facts) => {
                 let wanted = self.labels.read().unwrap_or_else(PoisonError::into_inner);
-                facts.labels.retain(|key, _| wanted.contains(key));
+                let always = |key: &str| key == HOSTNAME_LABEL || CONTROL_PLANE.contains(&key);
+                facts.labels.retain(|key, _| always(key) || wanted.contains(key));
                 Some(facts)
             }
             Err(error) => {

@@ -93,13 +93,13 @@ pub(super) fn settle(findings: &[Finding<'_>]) -> Result<Located, Unmapped> {
 
 fn sentence(reason: UnmappedReason, findings: &[Finding<'_>]) -> String {
     let summary = match reason {
-        UnmappedReason::Disagree => "The labels lead to different nodes",
-        UnmappedReason::Ambiguous => "The labels do not lead to one node",
-        UnmappedReason::ExporterPodsUnknown => "The exporter pods are needed to find the node",
-        _ => "The labels lead to no known node",
+        UnmappedReason::Disagree => "the labels lead to different nodes",
+        UnmappedReason::Ambiguous => "the labels do not lead to one node",
+        UnmappedReason::ExporterPodsUnknown => "the exporter pods are needed to find the node",
+        _ => "the labels lead to no known node",
     };
     let clauses: Vec<_> = findings.iter().map(Finding::clause).collect();
-    format!("{summary}: {}.", clauses.join("; "))
+    format!("{summary}: {}", clauses.join("; "))
 }
 
 /// Quoted, cut, and with control characters escaped.

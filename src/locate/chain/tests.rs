@@ -230,13 +230,13 @@ fn an_empty_list_turns_its_link_off() {
 }
 
 #[rstest]
-#[case(&[("node", "a1"), ("Hostname", "b1")], "The labels lead to different nodes: label node=\"a1\" means Node a1; label Hostname=\"b1\" means Node b1.x.y.")]
-#[case(&[("Hostname", "many")], "The labels do not lead to one node: label Hostname=\"many\" fits 5 nodes (many-0, many-1, many-2, ...).")]
-#[case(&[("node", "a\u{1b}[2J")], "The labels lead to no known node: label node=\"a\\u{1b}[2J\" names no Node.")]
-#[case(&[("Hostname", "x1")], "The exporter pods are needed to find the node: label Hostname=\"x1\" may mean an exporter pod.")]
-#[case(&[("instance", "dcgm:9400")], "The labels lead to no known node: label instance=\"dcgm:9400\" is no IP address with or without a port.")]
-#[case(&[("Hostname", "localhost")], "The labels lead to no known node: label Hostname=\"localhost\" is whatever host it is read on.")]
-#[case(&[], "The alert has none of the labels that lead to a node: node, kubernetes_node, nodename, k8s_node_name, Hostname, hostname, exported_hostname, instance, pod with namespace.")]
+#[case(&[("node", "a1"), ("Hostname", "b1")], "the labels lead to different nodes: label node=\"a1\" means Node a1; label Hostname=\"b1\" means Node b1.x.y")]
+#[case(&[("Hostname", "many")], "the labels do not lead to one node: label Hostname=\"many\" fits 5 nodes (many-0, many-1, many-2, ...)")]
+#[case(&[("node", "a\u{1b}[2J")], "the labels lead to no known node: label node=\"a\\u{1b}[2J\" names no Node")]
+#[case(&[("Hostname", "x1")], "the exporter pods are needed to find the node: label Hostname=\"x1\" may mean an exporter pod")]
+#[case(&[("instance", "dcgm:9400")], "the labels lead to no known node: label instance=\"dcgm:9400\" is no IP address with or without a port")]
+#[case(&[("Hostname", "localhost")], "the labels lead to no known node: label Hostname=\"localhost\" is whatever host it is read on")]
+#[case(&[], "the alert has none of the labels that lead to a node: node, kubernetes_node, nodename, k8s_node_name, Hostname, hostname, exported_hostname, instance, pod with namespace")]
 fn the_message_names_the_labels_with_their_values(#[case] labels: &[(&str, &str)], #[case] expected: &str) {
     let mut nodes = fleet();
     (0..5).for_each(|i| nodes.insert(node(&format!("many-{i}"), Some("many"), &[])));
