@@ -149,8 +149,7 @@ fn metrics_of_a_fleet(criterion: &mut Criterion, table: &mut Table, config: &Con
     let cluster = SnapshotCluster::load("fleet", &list.to_string(), &config.domain).unwrap();
     let metrics = Arc::new(Metrics::new());
     metrics.expect_policies(config);
-    let engine =
-        Engine::new(Arc::new(cluster), config.clone(), Arc::new(SystemClock), Arc::clone(&metrics), Box::new(drop));
+    let engine = Engine::new(Arc::new(cluster), config.clone(), Arc::new(SystemClock), Arc::clone(&metrics), Box::new(drop));
     let all: Vec<Value> = (0..FLEET).map(|n| alerts::alert("GpuLost", n, 0)).collect();
     let answer = tokio::runtime::Runtime::new().unwrap().block_on(async {
         engine.refresh().await;
@@ -166,10 +165,8 @@ fn metrics_of_a_fleet(criterion: &mut Criterion, table: &mut Table, config: &Con
 
 fn main() {
     let config = policy::load("bench", alerts::CONFIG).unwrap();
-    let mut criterion = Criterion::default()
-        .warm_up_time(Duration::from_secs(1))
-        .measurement_time(Duration::from_secs(3))
-        .configure_from_args();
+    let mut criterion =
+        Criterion::default().warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3)).configure_from_args();
     let mut table = Table::default();
     body_of_a_fleet(&mut criterion, &mut table, &config);
     one_decision(&mut criterion, &mut table, &config);

@@ -3,19 +3,19 @@
 use serde_json::{Map, Value, json};
 
 /// Every node may be isolated, so that the guard refuses nothing.
-pub const CONFIG: &str = "\
+pub(crate) const CONFIG: &str = "\
 instance: bench
 release: {require: [resolved]}
 guard: {max_isolated: {count: 100000, percent: 100}}
 ";
 
 /// The name of the node with that number.
-pub fn node_name(n: usize) -> String {
+pub(crate) fn node_name(n: usize) -> String {
     format!("gpu-node-{n:05}.example.com")
 }
 
 /// A Node of about 20 kB as the API server stores it: 58 labels, 34 images, addresses, conditions.
-pub fn node(n: usize) -> Value {
+pub(crate) fn node(n: usize) -> Value {
     let name = node_name(n);
     let mut labels = Map::new();
     labels.insert("nvidia.com/gpu.present".into(), "true".into());
@@ -34,6 +34,7 @@ pub fn node(n: usize) -> Value {
         json!({ "type": kind, "status": "False", "reason": format!("Kubelet{kind}"), "message": "kubelet says that all is well",
                 "lastHeartbeatTime": "2026-03-01T12:00:00Z", "lastTransitionTime": "2026-03-01T12:00:00Z" })
     };
+    let conditions = ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"].map(condition);
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": { "name": name, "labels": labels, "annotations": {
@@ -48,7 +49,7 @@ pub fn node(n: usize) -> Value {
             ],
             "capacity": { "cpu": "192", "memory": "2113000000Ki", "nvidia.com/gpu": "8", "pods": "110" },
             "allocatable": { "cpu": "190", "memory": "2100000000Ki", "nvidia.com/gpu": "8", "pods": "110" },
-            "conditions": ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"].map(condition),
+            "conditions": conditions,
             "images": (0..34).map(image).collect::<Vec<_>>(),
             "nodeInfo": {
                 "machineID": format!("{n:032x}"), "systemUUID": format!("{n:08x}-0000-4000-8000-000000000000"),
@@ -61,7 +62,7 @@ pub fn node(n: usize) -> Value {
 }
 
 /// A firing alert as a rule over a DCGM exporter's series makes it: about 684 bytes.
-pub fn alert(name: &str, node: usize, gpu: usize) -> Value {
+pub(crate) fn alert(name: &str, node: usize, gpu: usize) -> Value {
     let host = node_name(node);
     json!({
         "status": "firing",
@@ -89,7 +90,7 @@ pub fn alert(name: &str, node: usize, gpu: usize) -> Value {
 }
 
 /// A webhook body with these alerts.
-pub fn body(alerts: &[Value]) -> Vec<u8> {
+pub(crate) fn body(alerts: &[Value]) -> Vec<u8> {
     json!({
         "receiver": "gpu-quarantine", "status": "firing", "alerts": alerts, "groupLabels": { "cluster": "prod-a" },
         "commonLabels": { "cluster": "prod-a" }, "commonAnnotations": {}, "externalURL": "http://am.example:9093",

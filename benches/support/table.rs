@@ -1,20 +1,18 @@
 //! The table at the end: what was measured, what it should be, and whether it is.
 
-use std::time::Duration;
-
 /// Rows, in the order in which they were measured.
 #[derive(Default)]
-pub struct Table(Vec<[String; 4]>);
+pub(crate) struct Table(Vec<[String; 4]>);
 
 impl Table {
     /// A number with an upper bound.
-    pub fn bound(&mut self, what: &str, value: f64, unit: &str, at_most: f64) {
+    pub(crate) fn bound(&mut self, what: &str, value: f64, unit: &str, at_most: f64) {
         let verdict = if value <= at_most { "met" } else { "MISSED" };
         self.push(what, format!("{value:.2} {unit}"), format!("at most {at_most} {unit}"), verdict);
     }
 
     /// A number that is only told.
-    pub fn tell(&mut self, what: &str, value: impl Into<String>) {
+    pub(crate) fn tell(&mut self, what: &str, value: impl Into<String>) {
         self.push(what, value.into(), String::new(), "");
     }
 
@@ -24,7 +22,7 @@ impl Table {
     }
 
     /// Print all of it.
-    pub fn print(&self, title: &str) {
+    pub(crate) fn print(&self, title: &str) {
         println!("\n{title}\n");
         let heads = ["what", "measured", "target", ""].map(str::to_owned);
         for row in std::iter::once(&heads).chain(&self.0) {
@@ -34,16 +32,8 @@ impl Table {
     }
 }
 
-/// The value below which `percent` of the durations lie, in milliseconds.
-pub fn percentile(durations: &[Duration], percent: usize) -> f64 {
-    let mut sorted = durations.to_vec();
-    sorted.sort_unstable();
-    let at = (sorted.len() * percent / 100).min(sorted.len() - 1);
-    sorted[at].as_secs_f64() * 1000.0
-}
-
 /// The middle of several numbers.
-pub fn median(numbers: &[f64]) -> f64 {
+pub(crate) fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]
