@@ -14,7 +14,7 @@ pub(crate) fn node_name(n: usize) -> String {
     format!("gpu-node-{n:05}.example.com")
 }
 
-/// A Node of about 20 kB as the API server stores it: 58 labels, 34 images, addresses, conditions.
+/// A Node of about 20 kB as the API server stores it: 58 labels, 40 images, addresses, conditions.
 pub(crate) fn node(n: usize) -> Value {
     let name = node_name(n);
     let mut labels = Map::new();
@@ -50,7 +50,7 @@ pub(crate) fn node(n: usize) -> Value {
             "capacity": { "cpu": "192", "memory": "2113000000Ki", "nvidia.com/gpu": "8", "pods": "110" },
             "allocatable": { "cpu": "190", "memory": "2100000000Ki", "nvidia.com/gpu": "8", "pods": "110" },
             "conditions": conditions,
-            "images": (0..34).map(image).collect::<Vec<_>>(),
+            "images": (0..40).map(image).collect::<Vec<_>>(),
             "nodeInfo": {
                 "machineID": format!("{n:032x}"), "systemUUID": format!("{n:08x}-0000-4000-8000-000000000000"),
                 "bootID": format!("{n:08x}-1111-4111-8111-111111111111"), "kernelVersion": "5.15.0-122-generic",
@@ -61,7 +61,8 @@ pub(crate) fn node(n: usize) -> Value {
     })
 }
 
-/// A firing alert as a rule over a DCGM exporter's series makes it: about 684 bytes.
+/// A firing alert as a rule over a DCGM exporter's series makes it: about 684 bytes. It begins after any node was created, so
+/// that it is about none that had the same name before.
 pub(crate) fn alert(name: &str, node: usize, gpu: usize) -> Value {
     let host = node_name(node);
     json!({
@@ -82,7 +83,7 @@ pub(crate) fn alert(name: &str, node: usize, gpu: usize) -> Value {
             "severity": "critical",
         },
         "annotations": { "summary": format!("GPU {gpu} of {host} fell off the bus") },
-        "startsAt": "2026-03-01T12:00:05.278Z",
+        "startsAt": "2099-03-01T12:00:05.278Z",
         "endsAt": "0001-01-01T00:00:00Z",
         "generatorURL": "http://prom.example:9090/graph?g0.expr=DCGM_FI_DEV_XID_ERRORS+%3D%3D+79&g0.tab=1",
         "fingerprint": format!("{:016x}", (node as u64) << 16 | (gpu as u64) << 8 | name.len() as u64),

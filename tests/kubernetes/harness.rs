@@ -83,7 +83,7 @@ impl ApiServer {
             format!("--tls-cert-file={}", text("server.crt")),
             format!("--tls-private-key-file={}", text("server.key")),
             format!("--token-auth-file={}", text("tokens.csv")),
-            format!("--service-account-key-file={}", text("sa.key")),
+            format!("--service-account-key-file={}", text("sa.pub")),
             format!("--service-account-signing-key-file={}", text("sa.key")),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/24".to_owned(),
@@ -104,6 +104,7 @@ impl ApiServer {
         let etcd_log = fs::read_to_string(self.dir.join("etcd.log")).unwrap_or_default();
         eventually("kube-apiserver serves", Duration::from_secs(90), async || {
             let request = http::Request::get("/readyz").body(Vec::new()).expect("a request");
+            assert!(!api.has_ended(), "kube-apiserver ended by itself:\n{}", api.tail());
             client.request_text(request).await.map_err(|e| format!("{e}\n{}\netcd:\n{etcd_log}", api.tail()))
         })
         .await;
@@ -182,7 +183,9 @@ fn write_credentials(dir: &Path, port: u16) {
     let issuer = Issuer::new(ca, ca_key);
     write("server.crt", server.signed_by(&server_key, &issuer).expect("a certificate").pem());
     write("server.key", server_key.serialize_pem());
-    write("sa.key", key().serialize_pem());
+    let tokens = key();
+    write("sa.key", tokens.serialize_pem());
+    write("sa.pub", tokens.public_key_pem());
     write("tokens.csv", format!("{TOKEN},admin,admin,system:masters\n"));
     write("kubeconfig", kubeconfig(dir, port));
 }

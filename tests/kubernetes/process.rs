@@ -62,6 +62,12 @@ impl Process {
         assert!(done.success(), "kill -{name} {}: {done}", self.pid);
     }
 
+    /// Whether it ended by itself; without /proc nobody can tell.
+    pub(crate) fn has_ended(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid));
+        Path::new("/proc/self/status").exists() && status.map_or(true, |text| text.contains("State:\tZ"))
+    }
+
     /// The last lines of its output.
     pub(crate) fn tail(&self) -> String {
         let text = fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
