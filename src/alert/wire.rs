@@ -57,6 +57,22 @@ pub enum BodyError {
     NotAWebhook(String),
 }
 
+/// A well-formed alert, read in one go.
+#[derive(Deserialize)]
+struct WellFormed<'a> {
+    labels: Labels,
+    #[serde(default)]
+    annotations: Labels,
+    #[serde(borrow)]
+    status: &'a str,
+    #[serde(borrow, rename = "startsAt")]
+    starts_at: &'a str,
+    #[serde(borrow, default, rename = "endsAt")]
+    ends_at: Option<&'a str>,
+    #[serde(borrow, default)]
+    fingerprint: Option<&'a str>,
+}
+
 #[derive(Deserialize)]
 struct RawBody<'a> {
     #[serde(default)]
@@ -116,6 +132,33 @@ fn shown(value: &Value) -> String {
 }
 
 fn parse_alert(json: &str) -> Result<Alert, InvalidAlert> {
+    match serde_json::from_str(json).ok().and_then(well_formed) {
+        Some(alert) => Ok(alert),
+        None => parse_leniently(json),
+    }
+}
+
+/// The alert if nothing about it is out of the ordinary, as [`parse_leniently`] would give it.
+fn well_formed(raw: WellFormed<'_>) -> Option<Alert> {
+    let name = raw.labels.get(ALERTNAME).filter(|n| n.len() <= MAX_NAME)?.to_owned();
+    let (status, ends_at) = match raw.status {
+        "firing" => (Status::Firing, None),
+        "resolved" => (Status::Resolved, raw.ends_at.map(timestamp).transpose().ok()?),
+        _ => return None,
+    };
+    Some(Alert {
+        name,
+        status,
+        starts_at: timestamp(raw.starts_at).ok()?,
+        ends_at: ends_at.filter(|t| !is_go_zero(*t)),
+        fingerprint: raw.fingerprint.and_then(|f| f.parse().ok()).unwrap_or_else(|| Fingerprint::of(&raw.labels)),
+        labels: raw.labels,
+        annotations: raw.annotations,
+    })
+}
+
+/// The alert if it can be read at all; else what is wrong with it, and as much of its identity as can be told.
+fn parse_leniently(json: &str) -> Result<Alert, InvalidAlert> {
     let mut invalid = InvalidAlert { name: None, fingerprint: None, reason: String::new() };
     let fail = |invalid: &mut InvalidAlert, reason: String| {
         invalid.reason = reason;
@@ -170,13 +213,14 @@ fn is_go_zero(time: Timestamp) -> bool {
 }
 
 /// Cut to milliseconds: Alertmanager's API shows no more, and both must compare equal.
+fn timestamp(text: &str) -> Result<Timestamp, jiff::Error> {
+    text.parse::<Timestamp>()?.round(TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Floor))
+}
+
 fn time(value: Option<&Value>) -> Result<Option<Timestamp>, String> {
     match value {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(s)) => match s
-            .parse::<Timestamp>()
-            .and_then(|t| t.round(TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Floor)))
-        {
+        Some(Value::String(s)) => match timestamp(s) {
             Ok(t) => Ok(Some(t)),
             Err(_) => Err(shown(&Value::String(s.clone()))),
         },
@@ -228,6 +272,26 @@ mod tests {
             "startsAt": "2026-03-01T12:00:00.123456789+02:00", "endsAt": "0001-01-01T00:00:00Z",
             "fingerprint": "17ca147fb85cd638",
         })
+    }
+
+    #[test]
+    fn an_alert_read_in_one_go_is_the_one_that_is_read_leniently() {
+        let (mut quick, mut all) = (0, 0);
+        for dir in ["fixtures/payloads", "fixtures/traps", "fixtures/incident"] {
+            for file in
+                std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().path()).filter(|f| f.extension().is_some_and(|e| e == "json"))
+            {
+                let body: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+                for alert in body["alerts"].as_array().into_iter().flatten().map(Value::to_string) {
+                    all += 1;
+                    if let Some(read) = serde_json::from_str(&alert).ok().and_then(well_formed) {
+                        quick += 1;
+                        assert_eq!(parse_leniently(&alert), Ok(read));
+                    }
+                }
+            }
+        }
+        assert!(quick > all / 2 && quick < all, "{quick} of {all}");
     }
 
     #[test]

@@ -2,13 +2,10 @@
 
 use std::{collections::BTreeMap, sync::PoisonError};
 
-use futures::{StreamExt, stream};
-
 use super::{
     Engine, Plan,
     answer::{AlertResult, Answer},
     lock,
-    node::Done,
 };
 use crate::{
     alert::{Alert, Delivery, Status},
@@ -84,10 +81,10 @@ impl Engine {
             }
         }
         let mut work = Vec::with_capacity(by_node.len());
-        for (node, at) in &by_node {
-            work.push(self.work(node, at.iter().map(|i| heard(&plans[*i])).collect()));
+        for (number, (node, at)) in by_node.iter().enumerate() {
+            work.push(self.work(number, node, at.iter().map(|i| heard(&plans[*i])).collect()));
         }
-        let done: Vec<Done> = stream::iter(work).buffered(self.side_by_side).collect().await;
+        let done = self.side_by_side(work).await;
         for ((node, at), done) in by_node.iter().zip(done) {
             retry |= done.retry;
             for (i, verdict) in at.iter().zip(done.verdicts) {

@@ -122,7 +122,9 @@ impl Fleet {
 
     /// The slots as `name` finds them.
     pub(super) fn slots(&self, name: &NodeName, limits: &GuardLimits) -> Slots {
-        let taken = self.isolated.union(&self.reserved).filter(|n| *n != name).count();
+        // Few are reserved at a time, and many may be isolated.
+        let taken = self.isolated.len() - usize::from(self.isolated.contains(name))
+            + self.reserved.iter().filter(|n| *n != name && !self.isolated.contains(*n)).count();
         let ahead = match self.nodes.get(name).and_then(|e| e.pending_since) {
             Some(since) => self.pending.range(..(since, name.clone())).count(),
             None => self.pending.len(),

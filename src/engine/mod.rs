@@ -316,10 +316,10 @@ impl Engine {
 
     async fn decide_again(&self, names: &[NodeName]) {
         let mut work = Vec::with_capacity(names.len());
-        for name in names {
-            work.push(self.work(name, Vec::new()));
+        for (number, name) in names.iter().enumerate() {
+            work.push(self.work(number, name, Vec::new()));
         }
-        let done: Vec<Done> = stream::iter(work).buffered(self.side_by_side).collect().await;
+        let done = self.side_by_side(work).await;
         for (name, done) in names.iter().zip(done) {
             if done.failed {
                 lock(&self.fleet).postpone(name, self.clock.now() + TRY_AGAIN);
@@ -327,9 +327,16 @@ impl Engine {
         }
     }
 
+    /// What became of each, by number. One that takes long holds up no other.
+    async fn side_by_side(&self, work: Vec<BoxFuture<'_, (usize, Done)>>) -> Vec<Done> {
+        let mut done: Vec<(usize, Done)> = stream::iter(work).buffer_unordered(self.side_by_side).collect().await;
+        done.sort_unstable_by_key(|(number, _)| *number);
+        done.into_iter().map(|(_, done)| done).collect()
+    }
+
     /// Boxed: the compiler cannot prove a stream of closures' futures `Send`.
-    fn work<'a>(&'a self, name: &'a NodeName, heard: Vec<Heard<'a>>) -> BoxFuture<'a, Done> {
-        Box::pin(async move { self.work_on(name, &heard).await })
+    fn work<'a>(&'a self, number: usize, name: &'a NodeName, heard: Vec<Heard<'a>>) -> BoxFuture<'a, (usize, Done)> {
+        Box::pin(async move { (number, self.work_on(name, &heard).await) })
     }
 
     /// Let nodes in that wait for a slot, in order, as far as there is room.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::{Claim, Episode, Member};
-use crate::locate::{NodeFacts, Taint};
+use crate::locate::{Gpu, NodeFacts, Taint};
 
 /// The version that this program writes.
 pub const VERSION: u64 = 1;
@@ -156,6 +156,13 @@ pub fn read(text: Option<&str>, node: &NodeFacts, owner: &str) -> Stored {
     }
 }
 
+/// The length of a text as JSON, or a little more.
+fn quoted(text: &str) -> usize {
+    // At worst a character becomes `\u0000`.
+    let escaped = text.bytes().filter(|b| *b < 0x20 || matches!(b, b'"' | b'\\')).count();
+    2 + text.len() + 5 * escaped
+}
+
 fn cut(text: &str) -> String {
     text.chars().take(MAX_IDENTITY).collect()
 }
@@ -225,11 +232,44 @@ impl Record {
 
     /// Whether what may never be shed fits, with room for what grows later: ownership and times.
     pub(super) fn has_room(&self) -> bool {
+        // Serialising again for each alert of a body is what a decision would spend most of its time on.
+        if self.length_at_most().is_some_and(|length| length + RESERVED + RESERVED_PER_CLAIM * self.claims.len() <= MAX_BYTES) {
+            return true;
+        }
         let mut core = self.clone();
         core.shed_history(0);
         core.shed_notes();
         core.shed_resolved();
         core.to_text().len() + RESERVED + RESERVED_PER_CLAIM * core.claims.len() <= MAX_BYTES
+    }
+
+    /// A length that what may never be shed does not exceed; `None` with fields that we do not know.
+    fn length_at_most(&self) -> Option<usize> {
+        // Names, punctuation, times and words of each part.
+        const FRAME: usize = 320;
+        const CLAIM: usize = 256;
+        const MEMBER: usize = 160;
+        const TAINT: usize = 64;
+        let mut length = FRAME + quoted(&self.owner) + quoted(&self.node.uid);
+        let identity = [&self.node.provider_id, &self.node.system_uuid, &self.node.boot_id];
+        length += identity.into_iter().flatten().map(|text| 16 + quoted(text)).sum::<usize>();
+        let (added, before) = (self.added.as_ref(), self.before.as_ref());
+        let mut known = self.other.is_empty() && self.node.other.is_empty();
+        known &= added.is_none_or(|a| a.other.is_empty()) && before.is_none_or(|b| b.other.is_empty());
+        for taint in [added.and_then(|a| a.taint.as_ref()), before.and_then(|b| b.taint.as_ref())].into_iter().flatten() {
+            known &= taint.other.is_empty();
+            length += TAINT + quoted(&taint.key) + taint.value.as_deref().map_or(0, quoted) + quoted(&taint.effect);
+        }
+        for claim in &self.claims {
+            known &= claim.other.is_empty() && claim.members.iter().all(|m| m.other.is_empty());
+            let gpu = match &claim.gpu {
+                Some(Gpu::Uuid(text) | Gpu::Pci(text)) => quoted(text),
+                Some(Gpu::Index(_)) => 32,
+                None => 0,
+            };
+            length += CLAIM + quoted(&claim.alert) + gpu + quoted(&claim.policy) + MEMBER * claim.members.len();
+        }
+        known.then_some(length)
     }
 
     /// Shed, in this order, until it fits: the oldest history, what alerts said, members that are over. `None` if it never does.
@@ -269,6 +309,41 @@ impl Record {
     fn shed_resolved(&mut self) {
         for claim in &mut self.claims {
             claim.members.retain(Member::fires);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The longest there is of each field, and texts that JSON escapes.
+    #[test]
+    fn the_bound_on_the_length_is_one() {
+        let time = "9999-12-30T22:00:00.999999999Z";
+        let taint = json!({ "key": "k\u{1}\"\\", "value": "v", "effect": "NoSchedule" });
+        let member = json!({ "fp": "17ca147fb85cd638", "startsAt": time, "endsAt": time, "ended": true });
+        let claim = |gpu: &str| {
+            json!({
+                "alert": "A\u{0}\u{7f}\n", "gpu": gpu, "policy": "p", "action": "heartbeat", "state": "released", "since": time,
+                "cleared": time, "recovery": ["reboot", "replace", "manual"], "members": [member, member],
+            })
+        };
+        let claims = ["GPU-5fd4f0a2-8a3e-5c1d-b7a1-0123456789ab", "00000000:1B:00.0", "index:1023"].map(claim);
+        let full = json!({
+            "v": 1, "owner": "o\t", "node": { "uid": "u", "providerID": "\"", "systemUUID": "s", "bootID": "b" },
+            "added": { "taint": taint, "cordon": false, "at": time, "restored": true },
+            "before": { "unschedulable": false, "taint": taint }, "overflow": true,
+            "claims": claims,
+        });
+        let empty = json!({ "v": 1, "owner": "", "node": { "uid": "" }, "claims": [] });
+        for record in [full, empty] {
+            let mut record: Record = serde_json::from_value(record).unwrap();
+            assert!(record.to_text().len() <= record.length_at_most().unwrap(), "{}", record.to_text());
+            record.other.insert("new".to_owned(), Value::Null);
+            assert_eq!(record.length_at_most(), None);
         }
     }
 }

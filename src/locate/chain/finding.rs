@@ -1,6 +1,6 @@
 //! What each label says, and what all of them say together.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use super::{Link, Located, Unmapped, UnmappedReason};
 use crate::locate::NodeName;
@@ -12,9 +12,23 @@ const CANDIDATES: usize = 3;
 
 /// What a label, or a pair of them, says.
 pub(super) struct Finding<'a> {
-    /// The label with its value, for messages.
-    said: String,
+    said: Said<'a>,
     what: What<'a>,
+}
+
+/// The label with its value, for messages: most alerts lead to a node and need none.
+enum Said<'a> {
+    Label(&'a str, &'a str),
+    Pod(&'a str, &'a str),
+}
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(label, value) => write!(f, "label {label}={}", shown(value)),
+            Self::Pod(namespace, pod) => write!(f, "labels namespace={} and pod={}", shown(namespace), shown(pod)),
+        }
+    }
 }
 
 pub(super) enum What<'a> {
@@ -33,12 +47,12 @@ impl What<'_> {
 }
 
 impl<'a> Finding<'a> {
-    pub(super) fn of_label(label: &str, value: &str, what: What<'a>) -> Self {
-        Self { said: format!("label {label}={}", shown(value)), what }
+    pub(super) fn of_label(label: &'a str, value: &'a str, what: What<'a>) -> Self {
+        Self { said: Said::Label(label, value), what }
     }
 
-    pub(super) fn of_pod(namespace: &str, pod: &str, what: What<'a>) -> Self {
-        Self { said: format!("labels namespace={} and pod={}", shown(namespace), shown(pod)), what }
+    pub(super) fn of_pod(namespace: &'a str, pod: &'a str, what: What<'a>) -> Self {
+        Self { said: Said::Pod(namespace, pod), what }
     }
 
     /// Why it leads to no node by itself.
