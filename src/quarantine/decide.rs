@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    claim::{ClaimState, Episode},
+    claim::{Claim, ClaimState, Episode},
     fold::{Heard, fold, widen_after_reboot},
     guard::Slots,
     outcome::{Outcome, Verdict},
@@ -147,7 +147,7 @@ pub(super) fn is_pending(record: &Record) -> bool {
 }
 
 /// The policy that wants the node isolated: that of the strongest live claim, the oldest of several.
-fn wanted(record: &Record) -> Option<&super::claim::Claim> {
+fn wanted(record: &Record) -> Option<&Claim> {
     let live = record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates());
     // Of equals `max_by` takes the last; the first is the one that the body named first.
     live.rev().max_by(|a, b| a.action.cmp(&b.action).then(b.since.cmp(&a.since)))
@@ -304,7 +304,9 @@ impl Next {
         }
         self.record.before = None;
         self.record.overflow = false;
-        for claim in self.record.claims.iter().filter(|c| c.state != ClaimState::Released) {
+        // A freeze that goes on has not ended, whoever released the node.
+        let goes_on = |c: &Claim| c.state == ClaimState::Firing && !c.action.isolates();
+        for claim in self.record.claims.iter().filter(|c| c.state != ClaimState::Released && !goes_on(c)) {
             self.record.history.push(Episode {
                 alert: claim.alert.clone(),
                 gpu: claim.gpu.clone(),
