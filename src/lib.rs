@@ -7,6 +7,7 @@
 //! - [`engine`]: alerts in, one decision and one write per node out.
 //! - [`cluster`]: the trait for a cluster and the embedded one.
 //! - [`quarantine`]: record, claims, decision, guard and release. Pure: no I/O, no clock, no randomness.
+//! - [`notice`]: what people are told, and how often. Pure.
 //! - [`locate`]: the labels of an alert to a node and a GPU.
 //! - [`policy`]: the configuration: types, loading, validation.
 //! - [`alert`]: the wire format, alerts and Alertmanager's matchers.
@@ -18,6 +19,7 @@ pub mod cluster;
 pub mod engine;
 pub mod locate;
 pub mod metrics;
+pub mod notice;
 pub mod policy;
 pub mod quarantine;
 pub mod server;

@@ -1,4 +1,4 @@
-//! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are never labels.
+//! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are labels of one gauge only.
 
 use std::{
     sync::atomic::{AtomicI64, AtomicU64},
@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{locate::UnmappedReason, policy::Config, quarantine::Outcome};
+use crate::{cluster::ClusterError, engine::Census, locate::UnmappedReason, policy::Config, quarantine::Outcome};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -47,14 +47,51 @@ struct ByState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCall {
     verb: &'static str,
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByNode {
+    node: String,
+    state: &'static str,
+}
+
 /// From 1 ms to 8 s: a call is given up after 3 to 5 s.
 fn call_seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 14))
+}
+
+/// What became of a Kubernetes Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventResult {
+    /// The API server took it.
+    Sent,
+    /// It did not.
+    Failed,
+    /// There were too many.
+    Dropped,
+    /// The same was sent a short while ago.
+    Repeated,
+}
+
+impl EventResult {
+    const ALL: [Self; 4] = [Self::Sent, Self::Failed, Self::Dropped, Self::Repeated];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+            Self::Repeated => "repeated",
+        }
+    }
 }
 
 /// All metrics, registered under `gpu_quarantine_`.
@@ -71,7 +108,12 @@ pub struct Metrics {
     actions: Family<ByAction, Counter>,
     write_failures: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
+    events: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
+    claims: Family<ByState, Gauge>,
+    node_state: Family<ByNode, Gauge>,
+    isolation_delay: Histogram,
+    decision: Histogram,
     kubernetes: Family<ByCall, Histogram, fn() -> Histogram>,
     reload_successful: Gauge<i64, AtomicI64>,
     reload_time: Gauge<f64, AtomicU64>,
@@ -101,7 +143,12 @@ impl Metrics {
             actions: Family::default(),
             write_failures: Family::default(),
             nodes: Family::default(),
+            events: Family::default(),
             heartbeat: Gauge::default(),
+            claims: Family::default(),
+            node_state: Family::default(),
+            isolation_delay: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
+            decision: Histogram::new(exponential_buckets(0.000_01, 4.0, 8)),
             kubernetes: Family::new_with_constructor(call_seconds),
             reload_successful: Gauge::default(),
             reload_time: Gauge::default(),
@@ -118,6 +165,15 @@ impl Metrics {
         registry.register("actions", "Changes of a node's effective action", m.actions.clone());
         registry.register("node_write_failures", "Nodes that could not be read or written, by reason", m.write_failures.clone());
         registry.register("nodes", "Nodes by state", m.nodes.clone());
+        registry.register("claims", "Claims on record, by state", m.claims.clone());
+        registry.register("node_state_info", "Nodes that are not free, at most 500 of them", m.node_state.clone());
+        registry.register(
+            "isolation_delay_seconds",
+            "From an alert's startsAt to the isolation of its node, across two clocks",
+            m.isolation_delay.clone(),
+        );
+        registry.register("decision_duration_seconds", "The time that one decision takes", m.decision.clone());
+        registry.register("events", "Kubernetes Events by what became of them", m.events.clone());
         registry.register(
             "kubernetes_request_duration_seconds",
             "Calls to the API server, by verb and outcome",
@@ -137,6 +193,21 @@ impl Metrics {
         // Series exist from the start, so that an increase from nothing is seen.
         for outcome in Outcome::ALL {
             drop(m.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() }));
+        }
+        for reason in UnmappedReason::ALL {
+            drop(m.unmapped.get_or_create(&ByReason { reason: reason.as_str() }));
+        }
+        for reason in ClusterError::REASONS {
+            drop(m.write_failures.get_or_create(&ByReason { reason }));
+        }
+        for verb in ["get", "list", "patch"] {
+            drop(m.kubernetes.get_or_create(&ByCall { verb, outcome: "ok" }));
+        }
+        for code in [200, 400, 413, 503] {
+            drop(m.requests.get_or_create(&ByCode { code }));
+        }
+        for result in EventResult::ALL {
+            drop(m.events.get_or_create(&ByResult { result: result.as_str() }));
         }
         Self { registry, ..m }
     }
@@ -179,8 +250,25 @@ impl Metrics {
         self.write_failures.get_or_create(&ByReason { reason }).inc();
     }
 
+    pub(crate) fn isolated_after(&self, seconds: f64) {
+        self.isolation_delay.observe(seconds);
+    }
+
+    pub(crate) fn decided_in(&self, took: Duration) {
+        self.decision.observe(took.as_secs_f64());
+    }
+
     pub(crate) fn kubernetes_call(&self, verb: &'static str, outcome: &'static str, took: Duration) {
         self.kubernetes.get_or_create(&ByCall { verb, outcome }).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn event(&self, result: EventResult) {
+        self.events.get_or_create(&ByResult { result: result.as_str() }).inc();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn events_of(&self, result: EventResult) -> u64 {
+        self.events.get_or_create(&ByResult { result: result.as_str() }).get()
     }
 
     pub(crate) fn heartbeat(&self, at: Timestamp) {
@@ -198,7 +286,15 @@ impl Metrics {
     /// The text of `/metrics`. Gauges are set from the state as it is now.
     #[must_use]
     pub fn render(&self, engine: &crate::engine::Engine) -> String {
-        let (states, parked) = engine.census();
+        let Census { states, claims, busy, parked } = engine.census();
+        for (state, count) in claims {
+            self.claims.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        // The one metric with node names, and only of nodes that somebody asks about.
+        self.node_state.clear();
+        for (node, state) in busy {
+            self.node_state.get_or_create(&ByNode { node: node.to_string(), state: state.as_str() }).set(1);
+        }
         for (state, count) in states {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.nodes.get_or_create(&ByState { state: state.as_str() }).set(count);

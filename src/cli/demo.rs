@@ -55,10 +55,8 @@ async fn demo() -> Result<(), Failure> {
         config,
         Arc::new(cluster),
         Arc::new(Metrics::new()),
-        None,
-        serve::Mode::Enforce,
-        None,
         Box::new(move |step| sink.lock().unwrap_or_else(PoisonError::into_inner).push(step)),
+        serve::Options::default(),
     );
     let engine = Arc::clone(&app.engine);
     engine.refresh().await;

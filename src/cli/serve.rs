@@ -1,6 +1,13 @@
 //! `serve`: the service.
 
-use std::{future::IntoFuture, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    future::IntoFuture,
+    io::{IsTerminal, stderr},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::ValueEnum;
 use jiff::SignedDuration;
@@ -19,16 +26,19 @@ use super::{
 use crate::{
     cluster::{
         Cluster,
-        kubernetes::{self, ConnectError, KubeCluster},
+        kubernetes::{self, ConnectError, EventWriter, KubeCluster},
     },
-    engine::{Clock, Engine, Step, StepSink, SystemClock},
+    engine::{Clock, Engine, NoticeSink, Step, StepSink, SystemClock},
     metrics::Metrics,
+    notice::Notice,
     policy::Config,
     server::{App, DEFAULT_MAX_BODY, is_loopback},
 };
 
 /// How long work in flight may take after SIGTERM. Below Kubernetes' default grace of 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
+/// How long the last Events may take after that.
+const LAST_EVENTS: Duration = Duration::from_secs(3);
 /// Parked alerts are tried again this often even if no node changes.
 const REFRESH: Duration = Duration::from_secs(60);
 /// Changes of nodes are gathered for so long before they are looked at.
@@ -68,8 +78,9 @@ pub(super) struct Args {
     log_format: LogFormat,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Mode {
+    #[default]
     Enforce,
     Observe,
 }
@@ -95,7 +106,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
 
 fn start_log(level: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(level).map_err(|e| Failure::input(format!("--log.level {level:?}: {e}")))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(stderr().is_terminal());
     let started = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),
@@ -110,16 +121,31 @@ fn log_step(step: &Step) {
     );
 }
 
+fn log_notice(notice: &Notice) {
+    let node = notice.node.as_ref().map(|n| n.name.as_str()).unwrap_or_default();
+    tracing::info!(reason = %notice.reason, node, "{}", notice.note);
+}
+
+/// What a service has besides a configuration, a cluster and metrics.
+#[derive(Default)]
+pub(super) struct Options {
+    /// The file that a reload reads.
+    pub(super) reload_from: Option<PathBuf>,
+    pub(super) mode: Mode,
+    pub(super) recording: Option<Arc<Recording>>,
+    /// Where people are told.
+    pub(super) notices: Option<NoticeSink>,
+}
+
 /// The parts of a running service, put together; also what the demo runs.
 pub(super) fn assemble(
     config: Config,
     cluster: Arc<dyn Cluster>,
     metrics: Arc<Metrics>,
-    reload_from: Option<PathBuf>,
-    mode: Mode,
-    recording: Option<Arc<Recording>>,
     sink: StepSink,
+    options: Options,
 ) -> App {
+    let Options { reload_from, mode, recording, notices } = options;
     let clock = Arc::new(SystemClock);
     metrics.expect_policies(&config);
     metrics.reloaded(Some(clock.now()));
@@ -127,6 +153,10 @@ pub(super) fn assemble(
     let mut engine = if mode == Mode::Observe { engine.observing() } else { engine };
     if let Some(recording) = recording.clone() {
         engine = engine.telling_foreign(Box::new(move |change| recording.foreign(&change, SystemClock.now())));
+    }
+    // Events speak of what was done. What would be done is in the log and in /api/v1/nodes.
+    if let Some(notices) = notices.filter(|_| mode == Mode::Enforce) {
+        engine = engine.with_notices(notices);
     }
     let engine = Arc::new(engine);
     let (reload_engine, reload_metrics) = (Arc::clone(&engine), Arc::clone(&metrics));
@@ -199,14 +229,19 @@ pub(super) async fn tick(engine: Arc<Engine>) {
     }
 }
 
-/// The cluster, and what keeps its inventory current, if anything must.
-async fn cluster(
-    sources: &LiveSources,
-    config: &Config,
-    metrics: &Arc<Metrics>,
-) -> Result<(Arc<dyn Cluster>, Option<JoinHandle<()>>), Failure> {
+/// A cluster, where its people are told, and what runs beside it.
+struct Connected {
+    cluster: Arc<dyn Cluster>,
+    notices: NoticeSink,
+    /// What keeps the inventory current, and what writes Events. The embedded cluster needs neither.
+    beside: Option<(JoinHandle<()>, EventWriter)>,
+}
+
+async fn connect(sources: &LiveSources, config: &Config, metrics: &Arc<Metrics>) -> Result<Connected, Failure> {
     if let Some(file) = &sources.cluster {
-        return Ok((Arc::new(load_snapshot(file, &config.domain)?), None));
+        let notices = |notice: Notice, _: &Arc<Config>| log_notice(&notice);
+        let cluster = Arc::new(load_snapshot(file, &config.domain)?);
+        return Ok(Connected { cluster, notices: Box::new(notices), beside: None });
     }
     let failed = |e: ConnectError| Failure::unreachable(e.to_string());
     let client = kubernetes::config(sources.kubeconfig.as_deref(), sources.context.as_deref()).await.map_err(failed)?;
@@ -218,7 +253,8 @@ async fn cluster(
         let cluster = Arc::clone(&cluster);
         async move { cluster.watch().await }
     });
-    Ok((cluster, Some(watch)))
+    let (notices, events) = EventWriter::start(Arc::clone(&cluster), Arc::new(SystemClock), Arc::clone(metrics));
+    Ok(Connected { cluster, notices, beside: Some((watch, events)) })
 }
 
 async fn serve(args: Args, config: Config) -> Result<(), Failure> {
@@ -235,10 +271,11 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         tracing::warn!("Observing only: nothing will be written to nodes.");
     }
     let metrics = Arc::new(Metrics::new());
-    let (cluster, watch) = cluster(&args.sources, &config, &metrics).await?;
+    let Connected { cluster, notices, beside } = connect(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
     let recording = args.record.as_ref().map(|dir| Recording::into(dir, &path)).transpose()?.map(Arc::new);
-    let mut app = assemble(config, cluster, metrics, Some(path), mode, recording.clone(), Box::new(|step| log_step(&step)));
+    let options = Options { reload_from: Some(path), mode, recording: recording.clone(), notices: Some(notices) };
+    let mut app = assemble(config, cluster, metrics, Box::new(|step| log_step(&step)), options);
     (app.deadline, app.max_body) = (args.deadline, args.max_body);
     let engine = Arc::clone(&app.engine);
     engine.refresh().await;
@@ -267,9 +304,10 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     }
     tracing::info!("Stopping: finishing what is in flight.");
     ticks.abort();
-    if let Some(watch) = watch {
+    let events = beside.map(|(watch, events)| {
         watch.abort();
-    }
+        events
+    });
     stop.send_replace(true);
     let finished = async {
         // How the accept loop ended no longer matters.
@@ -277,6 +315,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         app.drained().await;
         if let Some(recording) = recording {
             recording.end(&app.engine).await;
+        }
+        if let Some(events) = events {
+            events.finish(LAST_EVENTS).await;
         }
     };
     tokio::select! {

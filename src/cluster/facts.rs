@@ -48,7 +48,7 @@ pub fn node_facts(raw: &Value, domain: &str) -> Result<NodeFacts, FactsError> {
     annotations.retain(|key, _| ours(key));
     // Looked at only so that a `spec` of another shape is not taken for one without taints.
     object.map("spec")?;
-    let optional = |field: &str| object.at(field).and_then(Value::as_str).map(str::to_owned);
+    let optional = |field: &str| object.at(field).and_then(Value::as_str).filter(|t| !t.is_empty()).map(str::to_owned);
     Ok(NodeFacts {
         name,
         uid: object.required("metadata.uid")?.to_owned(),

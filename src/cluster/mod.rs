@@ -62,6 +62,9 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
+    /// Every word of [`ClusterError::reason`].
+    pub const REASONS: [&str; 5] = ["not_found", "conflict", "timeout", "unavailable", "refused"];
+
     /// The kind of failure in one word, for a metric label.
     #[must_use]
     pub fn reason(&self) -> &'static str {

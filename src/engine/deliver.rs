@@ -29,6 +29,7 @@ impl Engine {
         }
         let alerts: Vec<&Alert> = delivery.alerts.iter().filter_map(|a| a.as_ref().ok()).collect();
         let (taken, retry) = self.take(&alerts).await;
+        self.tell_unmapped(&alerts, &taken);
         let mut taken = taken.into_iter();
         let results: Vec<AlertResult> = delivery
             .alerts
@@ -102,10 +103,13 @@ impl Engine {
                 let mut result = AlertResult::of(plan.alert, outcome, reason);
                 result.node = Some(node.clone()).filter(|_| !(plan.is_foreign() && outcome == Outcome::OutOfScope));
                 result.policy = plan.policy.map(|p| p.name.clone());
-                if outcome == Outcome::Failed && !done.retry {
-                    self.park(plan.alert);
-                } else {
-                    lock(&self.parked).forget(plan.alert.fingerprint);
+                match outcome {
+                    Outcome::Failed if !done.retry => self.park(plan.alert),
+                    // One that we try again ourselves stays parked: its sender was told 200 and does not come again.
+                    Outcome::Failed => {}
+                    // The node went away meanwhile; it may come back.
+                    Outcome::Unmapped if plan.alert.status == Status::Firing => self.park(plan.alert),
+                    _ => lock(&self.parked).forget(plan.alert.fingerprint),
                 }
                 results[*i] = Some(result);
             }

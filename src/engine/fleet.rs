@@ -7,8 +7,9 @@ use jiff::Timestamp;
 
 use crate::{
     locate::NodeName,
+    notice::Reason,
     policy::GuardLimits,
-    quarantine::{NodeState, NodeView, Slots, limit},
+    quarantine::{ClaimState, NodeState, NodeView, Slots, limit},
 };
 
 #[derive(Debug, Clone)]
@@ -19,6 +20,18 @@ struct Entry {
     pending_since: Option<Timestamp>,
     due: Option<Timestamp>,
     in_scope: bool,
+    /// How many claims are firing, cleared and released by hand.
+    claims: [usize; 3],
+    /// What lasts on this node, and whether people were told of it.
+    lasting: Option<(Reason, bool)>,
+}
+
+/// What of a node's state people are told once.
+fn lasting(view: &NodeView) -> Option<Reason> {
+    match view.state {
+        NodeState::Suspect => Some(Reason::RecordUnreadable),
+        _ => view.held_back.as_ref().map(|_| Reason::ReleaseHeld),
+    }
 }
 
 /// The index.
@@ -36,6 +49,7 @@ pub(super) struct Fleet {
 impl Fleet {
     /// Take a node as it is now.
     pub(super) fn update(&mut self, view: &NodeView, resource_version: &str) {
+        let told = self.nodes.get(&view.name).and_then(|e| e.lasting);
         self.remove(&view.name);
         let name = &view.name;
         if view.in_scope {
@@ -57,8 +71,17 @@ impl Fleet {
             pending_since: view.pending_since,
             due: view.due,
             in_scope: view.in_scope,
+            claims: [ClaimState::Firing, ClaimState::Cleared, ClaimState::Released]
+                .map(|state| view.claims.iter().filter(|c| c.state == state).count()),
+            lasting: lasting(view).map(|reason| (reason, told == Some((reason, true)))),
         };
         self.nodes.insert(name.clone(), entry);
+    }
+
+    /// What people are to be told now of a state that lasts: once, and again only after it ended.
+    pub(super) fn tell(&mut self, name: &NodeName) -> Option<Reason> {
+        let (reason, told) = self.nodes.get_mut(name)?.lasting.as_mut()?;
+        (!std::mem::replace(told, true)).then_some(*reason)
     }
 
     /// Forget a node that is gone.
@@ -132,6 +155,18 @@ impl Fleet {
     /// When the next node is due.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
+    }
+
+    /// How many claims are firing, cleared and released by hand.
+    pub(super) fn claims(&self) -> [(&'static str, usize); 3] {
+        let sum = |i: usize| self.nodes.values().map(|e| e.claims[i]).sum();
+        [("firing", sum(0)), ("cleared", sum(1)), ("released", sum(2))]
+    }
+
+    /// Nodes that are not free, the first so many by name.
+    pub(super) fn busy(&self, most: usize) -> Vec<(NodeName, NodeState)> {
+        let busy = self.nodes.iter().filter(|(_, e)| e.state != NodeState::Free);
+        busy.take(most).map(|(name, e)| (name.clone(), e.state)).collect()
     }
 
     /// How many nodes are in each state.

@@ -9,6 +9,7 @@ mod damper;
 mod deliver;
 mod fleet;
 mod node;
+mod notices;
 mod parked;
 mod plan;
 mod shadow;
@@ -28,6 +29,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
+pub use notices::NoticeSink;
 pub use plan::Plan;
 
 use crate::{
@@ -46,6 +48,8 @@ use shadow::Shadow;
 
 /// How many nodes are worked on at once: the API server is bound by its processor, more only adds latency.
 const SIDE_BY_SIDE: usize = 8;
+/// Nodes that a metric names at most.
+const BUSY_SHOWN: usize = 500;
 /// When a node whose timer could not be carried out is tried again.
 const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(15);
 
@@ -62,6 +66,19 @@ pub enum ReloadRefused {
     /// The taint key differs and the old one would be orphaned.
     #[error("isolation.taint.key was {0}: add that to isolation.former_keys, so that nodes isolated with it can be given back")]
     KeyForgotten(String),
+}
+
+/// The fleet in numbers.
+#[derive(Debug)]
+pub(crate) struct Census {
+    /// How many nodes are in each state.
+    pub(crate) states: BTreeMap<NodeState, usize>,
+    /// How many claims are in each state.
+    pub(crate) claims: [(&'static str, usize); 3],
+    /// Nodes that are not free, as many as a metric may name.
+    pub(crate) busy: Vec<(NodeName, NodeState)>,
+    /// How many alerts are parked.
+    pub(crate) parked: usize,
 }
 
 /// What somebody else did to a node.
@@ -94,6 +111,7 @@ pub struct Engine {
     damper: Mutex<Damper>,
     /// Set if nothing may be written.
     shadow: Option<Mutex<Shadow>>,
+    notices: Option<NoticeSink>,
     side_by_side: usize,
     /// The fleet was counted once. Before that the guard would let anything in.
     counted: AtomicBool,
@@ -129,6 +147,7 @@ impl Engine {
             foreign: None,
             damper: Mutex::default(),
             shadow: None,
+            notices: None,
             side_by_side: SIDE_BY_SIDE,
             counted: AtomicBool::new(false),
             timers: tokio::sync::Notify::new(),
@@ -159,7 +178,7 @@ impl Engine {
     /// Whether alerts can be taken: before the first list of nodes they cannot.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.counted.load(Ordering::Acquire)
+        self.counted.load(Ordering::Acquire) && self.cluster.ready()
     }
 
     /// The cluster.
@@ -194,6 +213,9 @@ impl Engine {
         self.cluster.keep_labels(config.node_label_keys()).await.map_err(ReloadRefused::Labels)?;
         self.config.store(Arc::new(config));
         self.look_at_all(true).await;
+        // Limits and hold-downs may have changed: somebody may be let in, and timers may have moved.
+        self.admit_waiting().await;
+        self.timers.notify_one();
         Ok(())
     }
 
@@ -226,6 +248,7 @@ impl Engine {
         };
         let (config, now) = (self.config(), self.clock.now());
         let mut to_decide = Vec::new();
+        let mut notices = Vec::new();
         let others;
         let mut foreign = Vec::new();
         {
@@ -243,6 +266,9 @@ impl Engine {
                         foreign.push(Foreign::Is(Arc::clone(node)));
                     }
                     fleet.update(&view, &node.resource_version);
+                    if let Some(reason) = fleet.tell(&node.name) {
+                        notices.extend(notices::lasting(reason, node, &view, &config, now));
+                    }
                     if view.isolated || !view.claims.is_empty() {
                         to_decide.push(node.name.clone());
                     }
@@ -260,6 +286,9 @@ impl Engine {
             foreign.into_iter().for_each(sink);
         }
         self.counted.store(true, Ordering::Release);
+        for notice in notices {
+            self.tell(notice, &config);
+        }
         self.decide_again(&to_decide).await;
         others
     }
@@ -349,9 +378,10 @@ impl Engine {
         views
     }
 
-    /// How many nodes are in each state, and how many alerts are parked.
-    #[must_use]
-    pub fn census(&self) -> (BTreeMap<NodeState, usize>, usize) {
-        (lock(&self.fleet).states(), lock(&self.parked).len())
+    /// What the gauges show.
+    pub(crate) fn census(&self) -> Census {
+        let parked = lock(&self.parked).len();
+        let fleet = lock(&self.fleet);
+        Census { states: fleet.states(), claims: fleet.claims(), busy: fleet.busy(BUSY_SHOWN), parked }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::{
     sync::{Arc, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::{Engine, answer::Step, damper::PutOff, lock};
+use super::{Engine, answer::Step, damper::PutOff, lock, notices};
 use crate::{
     cluster::ClusterError,
     locate::{NodeFacts, NodeName},
+    notice::Change,
     policy::Config,
     quarantine::{Context, Decision, Effect, Heard, NodeView, Outcome, Verdict, decide},
 };
@@ -72,6 +73,7 @@ impl Engine {
             inventory.get(name).cloned()
         };
         let mut last = ClusterError::Conflict { node: name.clone() };
+        let mut unanswered: Option<(Decision, Arc<NodeFacts>)> = None;
         for attempt in 0..TRIES {
             let from_cache = cached.is_some();
             let node = match cached.take() {
@@ -79,7 +81,7 @@ impl Engine {
                 None => match self.cluster.get(name).await {
                     Ok(Some(node)) => Arc::new(node),
                     Ok(None) => return self.gone(name, heard),
-                    Err(error) => return self.give_up(heard, &error),
+                    Err(error) => return self.give_up(name, heard, &error),
                 },
             };
             let config = self.config();
@@ -93,12 +95,17 @@ impl Engine {
                     continue;
                 }
                 self.seen(&node, &config);
-                return Done { verdicts: decision.verdicts, retry: false, failed: false };
+                // Our write took effect although nobody answered: it is told as what it did.
+                return match unanswered.filter(|(ours, _)| ours.is_carried_out(&node)) {
+                    Some((ours, before)) => self.written(ours, &before, &node, &config),
+                    None => Done { verdicts: decision.verdicts, retry: false, failed: false },
+                };
             };
             if let Some(shadow) = &self.shadow {
                 lock(shadow).patch(&node, patch, &config);
-                self.seen(&lock(shadow).over(&node, &config), &config);
-                return self.written(name, decision);
+                let after = lock(shadow).over(&node, &config);
+                self.seen(&after, &config);
+                return self.written(decision, &node, &after, &config);
             }
             let now = self.clock.now();
             if !decision.urgent
@@ -112,7 +119,7 @@ impl Engine {
                 Ok(written) => {
                     lock(&self.damper).wrote(name, now);
                     self.seen(&written, &config);
-                    return self.written(name, decision);
+                    return self.written(decision, &node, &written, &config);
                 }
                 Err(error @ (ClusterError::Conflict { .. } | ClusterError::NotFound { .. })) => {
                     last = error;
@@ -122,37 +129,61 @@ impl Engine {
                     }
                 }
                 // Whether it was written is unknown until the node is read, and after that it is decided again.
-                Err(error @ (ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) if attempt == 0 => last = error,
-                Err(error) => return self.give_up(heard, &error),
+                Err(error @ (ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) if attempt == 0 => {
+                    last = error;
+                    unanswered = Some((decision, Arc::clone(&node)));
+                    // The slot stays ours until it is known.
+                    continue;
+                }
+                Err(error) => return self.give_up(name, heard, &error),
             }
             lock(&self.fleet).unreserve(name);
         }
-        self.give_up(heard, &last)
+        self.give_up(name, heard, &last)
     }
 
     fn decide_with_slots(&self, node: &NodeFacts, heard: &[Heard<'_>], config: &Config) -> Decision {
         let mut fleet = lock(&self.fleet);
         let slots = fleet.slots(&node.name, &config.guard);
         let ctx = Context { config, slots, now: self.clock.now(), complete: false };
+        let begin = Instant::now();
         let decision = decide(node, heard, &ctx);
+        self.metrics.decided_in(begin.elapsed());
         if matches!(&decision.effect, Some((Effect::Isolate, ..))) {
             fleet.reserve(&node.name);
         }
         decision
     }
 
-    fn seen(&self, node: &NodeFacts, config: &Config) {
-        let view = NodeView::of(node, config, self.clock.now());
-        lock(&self.fleet).update(&view, &node.resource_version);
+    fn seen(&self, node: &NodeFacts, config: &Arc<Config>) {
+        let now = self.clock.now();
+        let view = NodeView::of(node, config, now);
+        let lasting = {
+            let mut fleet = lock(&self.fleet);
+            fleet.update(&view, &node.resource_version);
+            fleet.tell(&node.name)
+        };
+        if let Some(notice) = lasting.and_then(|reason| notices::lasting(reason, node, &view, config, now)) {
+            self.tell(notice, config);
+        }
     }
 
-    fn written(&self, name: &NodeName, decision: Decision) -> Done {
+    fn written(&self, decision: Decision, before: &NodeFacts, after: &NodeFacts, config: &Arc<Config>) -> Done {
         if let Some((effect, policy, reason)) = decision.effect {
             let action = Step::word(&effect);
             let action = if self.shadow.is_some() { Step::would(&effect) } else { action };
             self.metrics.action(action, policy.as_deref().unwrap_or_default());
             let at = self.clock.now();
-            (self.sink)(Step { at, node: name.clone(), action, policy, reason, patch: decision.patch });
+            if effect == Effect::Isolate && self.shadow.is_none() {
+                let view = NodeView::of(after, config, at);
+                let members = view.claims.iter().filter(|c| c.action.isolates()).flat_map(|c| &c.members);
+                if let Some(began) = members.filter(|m| m.fires()).map(|m| m.starts_at).min() {
+                    self.metrics.isolated_after(at.duration_since(began).as_secs_f64());
+                }
+            }
+            let change = Change { at, effect: &effect, policy: policy.as_deref(), reason: &reason, before, after };
+            self.tell_change(&change, config);
+            (self.sink)(Step { at, node: before.name.clone(), action, policy, reason, patch: decision.patch });
         }
         Done { verdicts: decision.verdicts, retry: false, failed: false }
     }
@@ -164,8 +195,9 @@ impl Engine {
         Done { verdicts: vec![verdict; heard.len()], retry: false, failed: false }
     }
 
-    fn give_up(&self, heard: &[Heard<'_>], error: &ClusterError) -> Done {
+    fn give_up(&self, name: &NodeName, heard: &[Heard<'_>], error: &ClusterError) -> Done {
         self.metrics.write_failed(error.reason());
+        self.tell_write_failed(name, error);
         let retry = error.is_passing();
         if retry {
             tracing::warn!(%error, "A node could not be written; the sender is asked to try again.");

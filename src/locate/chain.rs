@@ -110,6 +110,19 @@ pub enum UnmappedReason {
 }
 
 impl UnmappedReason {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::ExporterPodsUnknown,
+        Self::Disagree,
+        Self::Ambiguous,
+        Self::Localhost,
+        Self::NoSuchNode,
+        Self::NoSuchAddress,
+        Self::NotAnAddress,
+        Self::NotAnExporter,
+        Self::NoLabel,
+    ];
+
     /// The word for a metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {

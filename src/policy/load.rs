@@ -9,9 +9,9 @@ use serde_saphyr::Spanned;
 pub use self::report::{ConfigError, Problem};
 use self::report::{MAX_PROBLEMS, Place, Source};
 use super::{
-    Config, GuardLimits, Isolation, Locate, ManagerPattern, Release, Requirement, Scope, Selector, SelectorError,
+    Config, Events, GuardLimits, Isolation, Locate, ManagerPattern, Release, Requirement, Scope, Selector, SelectorError,
     names::{flaw_in_domain, flaw_in_key, flaw_in_value},
-    raw::{Opt, RawConfig, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint, Texts},
+    raw::{Opt, RawConfig, RawEvents, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint, Texts},
 };
 use crate::alert::{Matcher, MatcherError};
 
@@ -29,6 +29,7 @@ const DEFAULT_AFTER: Duration = Duration::from_secs(10 * 60);
 const MAX_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// kubectl names itself after its subcommand: `kubectl-taint`, `kubectl-edit`, `kubectl-patch`.
 const DEFAULT_HUMAN_MANAGER: &str = "kubectl*";
+const DEFAULT_EVENTS: &str = "default";
 const DEFAULT_COUNT: u32 = 3;
 const DEFAULT_PERCENT: f64 = 10.0;
 const REQUIREMENTS: &str = "`resolved` (Alertmanager reported the alerts as resolved) and `manual` (a person releases the node)";
@@ -127,6 +128,7 @@ impl Check<'_> {
         let locate = self.locate(raw.locate.unwrap_or_default());
         let guard = self.guard(raw.guard.unwrap_or_default());
         let human_managers = self.human_managers(raw.people.unwrap_or_default());
+        let events = self.events(raw.events.unwrap_or_default());
         let policies = self.policies(raw.policies, release.as_ref());
         Some(Config {
             instance: instance?,
@@ -137,6 +139,7 @@ impl Check<'_> {
             locate: locate?,
             guard: guard?,
             human_managers: human_managers?,
+            events: events?,
             policies: policies?,
         })
     }
@@ -212,6 +215,11 @@ impl Check<'_> {
         self.texts(&raw, ManagerPattern::parse)
     }
 
+    fn events(&mut self, raw: RawEvents) -> Option<Events> {
+        let namespace = self.text_or(raw.namespace, DEFAULT_EVENTS, event_namespace);
+        Some(Events { enabled: raw.enabled.unwrap_or(true), namespace: namespace? })
+    }
+
     fn guard(&mut self, raw: RawGuard) -> Option<GuardLimits> {
         let raw = raw.max_isolated.unwrap_or_default();
         let count = raw.count.as_ref().map_or(Some(DEFAULT_COUNT), |raw| self.text(raw, node_count));
@@ -267,6 +275,18 @@ fn taint_effect(text: &str) -> Result<(), String> {
                 .to_owned())
         }
         other => Err(format!("{other:?} is not an effect of a taint; the only one allowed is NoSchedule")),
+    }
+}
+
+/// An Event about an object without a namespace, as a Node is, is taken in these two only
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/apis/core/validation/events.go>).
+fn event_namespace(text: &str) -> Result<String, String> {
+    match text {
+        "default" | "kube-system" => Ok(text.to_owned()),
+        _ => Err(format!(
+            "namespace {text:?} cannot hold Events about nodes: Kubernetes takes them in default and kube-system only; write one \
+             of these, or `enabled: false`"
+        )),
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Config {
     pub guard: GuardLimits,
     /// Field managers behind which people stand (P10).
     pub human_managers: Vec<ManagerPattern>,
+    /// Where people are told of what happens to nodes.
+    pub events: Events,
     /// In order: the first that matches an alert wins.
     pub policies: Vec<Policy>,
 }
@@ -108,6 +110,15 @@ pub struct GuardLimits {
     pub max_isolated_count: u32,
     /// A percentage of the nodes in scope, 0 to 100, rounded down to whole nodes.
     pub max_isolated_percent: f64,
+}
+
+/// Kubernetes Events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Events {
+    /// Whether they are written.
+    pub enabled: bool,
+    /// Their namespace: `default` or `kube-system`, since Kubernetes takes Events about nodes in no other.
+    pub namespace: String,
 }
 
 /// A configured rule: for alerts that match, do this.

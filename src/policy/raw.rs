@@ -22,6 +22,7 @@ pub(super) struct RawConfig {
     pub(super) locate: Option<RawLocate>,
     pub(super) guard: Option<RawGuard>,
     pub(super) people: Option<RawPeople>,
+    pub(super) events: Option<RawEvents>,
     pub(super) policies: Option<Vec<Spanned<RawPolicy>>>,
 }
 
@@ -85,6 +86,13 @@ pub(super) struct RawMaxIsolated {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPeople {
     pub(super) field_managers: Option<Texts>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEvents {
+    pub(super) enabled: Option<bool>,
+    pub(super) namespace: Opt<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -182,8 +182,8 @@ impl Claim {
         self.summary.is_some() || self.runbook.is_some()
     }
 
-    pub(super) fn has_resolved_beside_firing(&self) -> bool {
-        self.state == ClaimState::Firing && self.members.iter().any(|m| !m.fires())
+    pub(super) fn has_resolved(&self) -> bool {
+        self.members.iter().any(|m| !m.fires())
     }
 
     /// Fold a firing alert in.

@@ -5,17 +5,17 @@ use serde_json::{Map, Value, json};
 
 use super::{
     claim::{ClaimState, Episode},
-    fold::{Folded, Heard, fold, widen_after_reboot},
+    fold::{Heard, fold, widen_after_reboot},
     guard::Slots,
     outcome::{Outcome, Verdict},
     record::{Added, Before, Record, Stored, Unknown, read},
-    release::{Wait, forgotten_at, waits_for},
+    release::{forgotten_at, is_our_key, waits_for},
     scope::{Standing, standing, word},
 };
 use crate::{
     alert::Status,
-    locate::{NodeFacts, Taint},
-    policy::{Action, Config},
+    locate::{Gpu, NodeFacts, Taint},
+    policy::Config,
 };
 
 /// The effect of every taint of ours.
@@ -68,6 +68,13 @@ impl Decision {
     fn nothing(verdicts: Vec<Verdict>) -> Self {
         Self { patch: None, effect: None, urgent: false, verdicts }
     }
+
+    /// Whether the node bears what this decision wrote: the record, which stands in the same patch as everything else.
+    #[must_use]
+    pub fn is_carried_out(&self, node: &NodeFacts) -> bool {
+        let written = self.patch.as_ref().and_then(|p| p.pointer("/metadata/annotations")).and_then(Value::as_object);
+        written.is_some_and(|w| w.iter().all(|(name, text)| node.annotations.get(name).map(String::as_str) == text.as_str()))
+    }
 }
 
 /// Decide about one node.
@@ -113,9 +120,13 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
         _ => None,
     };
     let was_pending = old.as_ref().is_some_and(is_pending);
+    // First, so that an alert which fires anew after its hold-down is not taken for the one that was released by hand.
+    next.forget(ctx);
+    let known: Vec<_> = next.record.claims.iter().map(|c| (c.alert.clone(), c.gpu.clone())).collect();
     let folded = fold(&mut next.record, node, heard, ctx.complete, no_new_claims, ctx.now);
     next.settle_claims(ctx);
-    next.taint_taken_away(node, ctx);
+    next.taint_taken_away(node, ctx, &known);
+    next.forget(ctx);
     next.isolate_or_release(node, ctx, no_new_claims, was_pending);
 
     let verdicts = heard.iter().zip(folded).map(|(h, f)| next.verdict(node, h, f, ctx)).collect();
@@ -143,8 +154,8 @@ fn wanted(record: &Record) -> Option<&super::claim::Claim> {
 }
 
 /// The node as it shall be.
-struct Next {
-    record: Record,
+pub(super) struct Next {
+    pub(super) record: Record,
     taints: Vec<Taint>,
     unschedulable: bool,
     effect: Option<(Effect, Option<String>, String)>,
@@ -169,43 +180,78 @@ impl Next {
                 ClaimState::Cleared | ClaimState::Released => claim.cleared = claim.cleared.or(Some(ctx.now)),
             }
         }
-        let over = |c: &super::claim::Claim| forgotten_at(c, ctx.config).is_some_and(|at| at <= ctx.now);
-        self.record.claims.retain(|c| !over(c));
     }
 
-    /// Somebody took our taint away (P10): put it back once while the fault lasts, then leave the node alone.
-    fn taint_taken_away(&mut self, node: &NodeFacts, ctx: &Context<'_>) {
-        let policy = wanted(&self.record).map(|c| c.policy.clone());
-        let Some(added) = &mut self.record.added else { return };
-        let foreign = self.record.before.as_ref().and_then(|b| b.taint.as_ref());
-        let Some(taint) = added.taint.as_ref().or(foreign) else { return };
-        if node.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect) {
+    /// Claims that were released by hand stop counting.
+    fn forget(&mut self, ctx: &Context<'_>) {
+        self.record.claims.retain(|c| forgotten_at(c, ctx.config).is_none_or(|at| at > ctx.now));
+    }
+
+    /// Somebody took away our taint, or the foreign one that isolated in its place (P10): put ours there once while the fault
+    /// lasts, then leave the node alone. `known` are the claims that were on record before this decision.
+    fn taint_taken_away(&mut self, node: &NodeFacts, ctx: &Context<'_>, known: &[(String, Option<Gpu>)]) {
+        let Some(added) = &self.record.added else { return };
+        let before = self.record.before.as_ref().and_then(|b| b.taint.as_ref());
+        let (key, effect) = match added.taint.as_ref().or(before) {
+            Some(taint) => (&taint.key, taint.effect.as_str()),
+            None => (&ctx.config.isolation.taint_key, EFFECT),
+        };
+        if node.taints.iter().any(|t| t.key == *key && t.effect == effect) {
             return;
         }
-        let by_hand = node.taints_manager.as_ref().is_some_and(|m| ctx.config.human_managers.iter().any(|p| p.matches(m)));
-        match (policy, added.taint.is_some()) {
-            (Some(_), true) if !added.restored && !by_hand => {
-                let (taint, policy) = (taint.clone(), taint.value.clone());
-                added.restored = true;
-                self.taints.push(taint);
-                let reason = "our taint was taken away while the fault lasts: put back once".to_owned();
-                self.effect = Some((Effect::Isolate, policy, reason));
+        // Whoever takes away a taint that was not ours says nothing about ours.
+        let by_hand = added.taint.is_some()
+            && node.taints_manager.as_ref().is_some_and(|m| ctx.config.human_managers.iter().any(|p| p.matches(m)));
+        match wanted(&self.record) {
+            Some(claim) if !added.restored && !by_hand => {
+                let ours = added.taint.as_ref().filter(|t| is_our_key(&t.key, ctx.config));
+                let policy = ours.and_then(|t| t.value.clone()).unwrap_or_else(|| claim.policy.clone());
+                self.put_back(ctx, policy);
                 return;
             }
-            (Some(policy), false) => {
-                self.isolate(node, ctx, &policy);
-                let reason = "the taint that stood here before is gone and the fault lasts".to_owned();
-                self.effect = Some((Effect::Isolate, Some(policy), reason));
-                return;
-            }
+            // The foreign taint only went before us.
+            None if added.taint.is_none() => return,
             _ => {}
         }
+        // What begins only now was not known to whoever released the node: it is no part of that.
+        let (released, new) = self.record.claims.drain(..).partition(|c| known.iter().any(|k| k.0 == c.alert && k.1 == c.gpu));
+        self.record.claims = released;
         let reason = "our taint was taken away: the node counts as released by hand".to_owned();
         self.give_back(node, ctx, "hand", reason);
         // The fault may go on: it is left alone until it was seen to end.
         for claim in self.record.claims.iter_mut().filter(|c| c.action.isolates()) {
             claim.state = ClaimState::Released;
         }
+        self.record.claims.extend::<Vec<_>>(new);
+    }
+
+    /// Always under the key and effect of today: a record says which taint was ours, not which taints we may add.
+    fn put_back(&mut self, ctx: &Context<'_>, policy: String) {
+        let (standing, ours) = self.our_taint(ctx, &policy);
+        self.taints.extend(ours.clone());
+        if let Some(before) = &mut self.record.before {
+            before.taint = standing;
+        }
+        if let Some(added) = &mut self.record.added {
+            added.taint = ours;
+            added.restored = true;
+        }
+        let reason = "our taint was taken away while the fault lasts: put back once".to_owned();
+        self.effect = Some((Effect::Isolate, Some(policy), reason));
+    }
+
+    /// What stands where our taint would, and our taint if nothing does: one key and effect can stand on a node once, and what
+    /// is there already isolates as well, and is not ours.
+    fn our_taint(&self, ctx: &Context<'_>, policy: &str) -> (Option<Taint>, Option<Taint>) {
+        let key = &ctx.config.isolation.taint_key;
+        let standing = self.taints.iter().find(|t| t.key == *key && t.effect == EFFECT).cloned();
+        let ours = standing.is_none().then(|| Taint {
+            key: key.clone(),
+            value: Some(policy.to_owned()),
+            effect: EFFECT.to_owned(),
+            other: Unknown::new(),
+        });
+        (standing, ours)
     }
 
     fn isolate_or_release(&mut self, node: &NodeFacts, ctx: &Context<'_>, barred: Option<&str>, was_pending: bool) {
@@ -237,21 +283,11 @@ impl Next {
     }
 
     fn isolate(&mut self, node: &NodeFacts, ctx: &Context<'_>, policy: &str) {
-        let isolation = &ctx.config.isolation;
-        let standing = self.taints.iter().find(|t| t.key == isolation.taint_key && t.effect == EFFECT).cloned();
-        // One key and effect can stand on a node once: what is there already isolates as well, and is not ours.
-        let ours = standing.is_none().then(|| Taint {
-            key: isolation.taint_key.clone(),
-            value: Some(policy.to_owned()),
-            effect: EFFECT.to_owned(),
-            other: Unknown::new(),
-        });
+        let (standing, ours) = self.our_taint(ctx, policy);
         self.taints.extend(ours.clone());
-        let ours_already = self.record.added.as_ref().is_some_and(|a| a.cordon);
-        let cordon = ours_already || (isolation.cordon && !node.unschedulable);
+        let cordon = ctx.config.isolation.cordon && !node.unschedulable;
         self.unschedulable |= cordon;
-        let unschedulable = node.unschedulable && !ours_already;
-        self.record.before = Some(Before { unschedulable, taint: standing, other: Unknown::new() });
+        self.record.before = Some(Before { unschedulable: node.unschedulable, taint: standing, other: Unknown::new() });
         self.record.added = Some(Added { taint: ours, cordon, at: ctx.now, restored: false, other: Unknown::new() });
     }
 
@@ -279,55 +315,6 @@ impl Next {
             });
         }
         self.effect = Some((Effect::Release, policy, reason));
-    }
-
-    fn verdict(&self, node: &NodeFacts, heard: &Heard<'_>, folded: Folded, ctx: &Context<'_>) -> Verdict {
-        let (i, changed) = match folded {
-            Folded::Done(verdict) => return verdict,
-            Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing is on record that it could end"),
-            Folded::Overflow => {
-                let why = "the record is full: the node stays isolated until a person releases it";
-                return Verdict::new(Outcome::Recorded, why);
-            }
-            Folded::Resolved => {
-                return match word(node, ctx.config, "hold") {
-                    Some(why) if self.record.added.is_some() => {
-                        Verdict::new(Outcome::Held, format!("it is over, and a person holds the node: {why}"))
-                    }
-                    _ => Verdict::new(Outcome::Resolved, self.after_a_resolve(node, ctx)),
-                };
-            }
-            Folded::In(i, changed) => (i, changed),
-        };
-        // Claims that fire are never dropped while deciding, but the index may have moved past dropped ones.
-        let claim = self
-            .record
-            .claims
-            .iter()
-            .find(|c| c.alert == heard.alert.name && c.members.iter().any(|m| m.fp == heard.alert.fingerprint))
-            .or_else(|| self.record.claims.get(i));
-        let action = claim.map_or(Action::Freeze, |c| c.action);
-        match claim.map(|c| c.state) {
-            Some(ClaimState::Released) => {
-                let why = "the node was released by hand: left alone until this alert was seen to end";
-                Verdict::new(Outcome::Unchanged, why)
-            }
-            _ if !action.isolates() => Verdict::new(Outcome::Frozen, "the node is not released while it fires"),
-            _ if self.record.added.is_none() => Verdict::new(Outcome::Pending, ctx.slots.refusal()),
-            _ if changed => Verdict::new(Outcome::Recorded, "the node is isolated"),
-            _ => Verdict::new(Outcome::Unchanged, "it is on record and the node is isolated"),
-        }
-    }
-
-    fn after_a_resolve(&self, node: &NodeFacts, ctx: &Context<'_>) -> String {
-        if self.record.added.is_none() {
-            return "the node is not isolated".to_owned();
-        }
-        match waits_for(node, &self.record, ctx.config, ctx.now) {
-            Some(Wait::Firing) => "other alerts of the node fire".to_owned(),
-            Some(Wait::HoldDown(until)) => format!("the node is released at {until} if nothing fires again"),
-            _ => "the node waits for a person".to_owned(),
-        }
     }
 
     /// The merge patch from the node as it is to the node as it shall be. Errors if the record cannot be made to fit.

@@ -115,7 +115,7 @@ fn fire(
     if !known {
         if let Some(created) = node.created
             && alert.starts_at < created
-            && now < created + STALE_FOR
+            && now < created.checked_add(STALE_FOR).unwrap_or(Timestamp::MAX)
         {
             return Folded::Done(Verdict::new(
                 Outcome::Stale,

@@ -11,6 +11,7 @@ mod outcome;
 mod record;
 mod release;
 mod scope;
+mod verdict;
 mod view;
 
 pub use claim::{Claim, ClaimState, Episode, Member, Recovery};

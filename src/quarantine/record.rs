@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::claim::{Claim, ClaimState, Episode};
+use super::claim::{Claim, Episode, Member};
 use crate::locate::{Gpu, NodeFacts, Taint};
 
 /// The version that this program writes.
@@ -285,7 +285,7 @@ impl Record {
                 self.shed_history(keep);
             } else if self.claims.iter().any(Claim::has_notes) {
                 self.shed_notes();
-            } else if self.claims.iter().any(Claim::has_resolved_beside_firing) {
+            } else if self.claims.iter().any(Claim::has_resolved) {
                 self.shed_resolved();
             } else {
                 return None;
@@ -305,11 +305,10 @@ impl Record {
         }
     }
 
+    /// Also of claims that are over: their state says so.
     fn shed_resolved(&mut self) {
         for claim in &mut self.claims {
-            if claim.state == ClaimState::Firing {
-                claim.members.retain(|m| m.ends_at.is_none() && !m.ended);
-            }
+            claim.members.retain(Member::fires);
         }
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn is_our_key(key: &str, config: &Config) -> bool {
 }
 
 /// When the hold-downs of all cleared claims are over.
-fn due(record: &Record, config: &Config) -> Option<Timestamp> {
+pub(super) fn due(record: &Record, config: &Config) -> Option<Timestamp> {
     let cleared = record.claims.iter().filter(|c| c.state == ClaimState::Cleared).filter_map(|c| c.cleared).max()?;
     // The longest hold-down of any claim, from the last clearing of any.
     let after = record.claims.iter().map(|c| config.release_for(&c.policy).after).max()?;

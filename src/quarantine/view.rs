@@ -9,7 +9,7 @@ use super::{
     claim::{Claim, ClaimState, Episode},
     decide::{EFFECT, RECORD, is_pending},
     record::{Record, Stored, read},
-    release::{Wait, forgotten_at, waits_for},
+    release::{Wait, due, forgotten_at, waits_for},
     scope::{Standing, standing, word},
 };
 use crate::{
@@ -90,6 +90,9 @@ pub struct NodeView {
     /// When it must be decided again though nothing was heard.
     #[serde(skip)]
     pub due: Option<Timestamp>,
+    /// Who keeps it, if it would be released now but for a person's word.
+    #[serde(skip)]
+    pub held_back: Option<String>,
     /// Whether the guard counts it among the nodes in scope.
     #[serde(skip)]
     pub in_scope: bool,
@@ -113,6 +116,7 @@ impl NodeView {
             history: Vec::new(),
             pending_since: None,
             due: None,
+            held_back: None,
             in_scope: standing == Standing::InScope,
         };
         match read(text, node, &config.instance) {
@@ -132,10 +136,12 @@ impl NodeView {
         if let Some(reason) = word(node, config, "ignore") {
             view.state = NodeState::Ignored;
             view.waiting_for = format!("a person to remove the annotation {}: {reason}", config.annotation("ignore"));
+            view.held_back = None;
             view.due = None;
             view.pending_since = None;
         }
         if let Standing::Untouchable(_) = standing {
+            view.held_back = None;
             view.due = None;
             view.pending_since = None;
         }
@@ -171,8 +177,12 @@ impl NodeView {
             self.due = match wait {
                 Some(Wait::HoldDown(until)) => Some(until),
                 None => Some(now),
-                _ => None,
+                Some(Wait::Firing) => None,
+                // Nothing changes then, but a person is told that it waits for nobody else.
+                Some(_) => due(&record, config).filter(|at| now < *at),
             };
+            let only_a_person = !matches!(wait, None | Some(Wait::Firing | Wait::HoldDown(_)));
+            self.held_back = (only_a_person && self.due.is_none()).then(|| self.waiting_for.clone());
         } else if let Some(freeze) = record.claims.iter().find(|c| c.state == ClaimState::Firing) {
             self.waiting_for = format!("{} to end before any release", freeze.subject());
         }

@@ -20,6 +20,7 @@ use crate::{
     alert::Delivery,
     engine::{Answer, Engine},
     metrics::Metrics,
+    quarantine::NodeView,
 };
 
 /// The largest body taken unless told otherwise. Alertmanager sends about 700 bytes an alert, so this is some 45,000 of them.
@@ -114,11 +115,16 @@ fn error_response(status: StatusCode, message: &str) -> Response {
     json_response(status, &json!({ "error": message }))
 }
 
+#[derive(serde::Serialize)]
+struct Nodes {
+    nodes: Vec<NodeView>,
+}
+
 async fn nodes(State(app): State<Arc<App>>) -> Response {
     if !app.engine.ready() {
         return error_response(StatusCode::SERVICE_UNAVAILABLE, "the first list of nodes has not been read yet");
     }
-    json_response(StatusCode::OK, &json!({ "nodes": app.engine.views() }))
+    json_response(StatusCode::OK, &Nodes { nodes: app.engine.views() })
 }
 
 async fn healthy() -> &'static str {

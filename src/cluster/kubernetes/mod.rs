@@ -2,6 +2,8 @@
 //! guards itself.
 
 mod connect;
+mod events;
+mod exporters;
 mod objects;
 mod watch;
 
@@ -23,6 +25,7 @@ use kube::{
 use serde_json::Value;
 
 pub use connect::{ConnectError, config};
+pub use events::EventWriter;
 use objects::{NodeObject, PodObject};
 
 use super::{Cluster, ClusterError, exporter_pod, node_facts};

@@ -55,6 +55,7 @@ fn the_smallest_file_gets_every_default() {
     assert!(config.locate.exporter_pod_labels);
     let pods: Vec<String> = config.locate.exporter_pods.iter().map(ToString::to_string).collect();
     assert_eq!(pods, ["app.kubernetes.io/name=dcgm-exporter", "app=nvidia-dcgm-exporter"]);
+    assert_eq!(config.events, Events { enabled: true, namespace: "default".to_owned() });
     assert_eq!(config.guard, GuardLimits { max_isolated_count: 3, max_isolated_percent: 10.0 });
     let policies: Vec<String> = config.policies.iter().map(|p| format!("{} {} {}", p.name, p.matchers[0], p.action)).collect();
     assert_eq!(
@@ -103,6 +104,7 @@ isolation: {cordon: true, former_keys: [old.example.com/bad, older]}
 release: {after: 1h 30m, require: [manual, resolved]}
 locate: {node_labels: [], index_labels: [minor], exporter_pod_labels: false, exporter_pods: [app=x]}
 guard: {max_isolated: {count: 0, percent: 2.5}}
+events: {enabled: false, namespace: kube-system}
 policies:
   - {name: a, match: [a=b], action: freeze, release: {after: 0s}}
   - {name: b, match: [b=c], action: isolate, release: {require: [manual]}}
@@ -115,6 +117,7 @@ policies:
     assert_eq!((config.scope.alerts.len(), config.scope.never.len()), (1, 2));
     assert!(config.locate.node_labels.is_empty());
     assert_eq!(config.locate.index_labels, ["minor"]);
+    assert_eq!(config.events, Events { enabled: false, namespace: "kube-system".to_owned() });
     assert_eq!(config.guard, GuardLimits { max_isolated_count: 0, max_isolated_percent: 2.5 });
     let both: BTreeSet<_> = [Requirement::Resolved, Requirement::Manual].into();
     assert_eq!(config.release, Release { after: Duration::from_mins(90), require: both.clone() });
@@ -131,13 +134,15 @@ fn the_example_shows_the_defaults() {
 }
 
 #[rstest]
-#[case::top("{}", 8)]
+#[case::top("{}", 10)]
 #[case::scope("scope: {}", 3)]
 #[case::isolation("isolation: {}", 3)]
 #[case::taint("isolation: {taint: {}}", 2)]
 #[case::release("release: {}", 2)]
 #[case::locate("locate: {}", 8)]
 #[case::guard("guard: {}", 1)]
+#[case::people("people: {}", 1)]
+#[case::events("events: {}", 2)]
 #[case::max_isolated("guard: {max_isolated: {}}", 2)]
 #[case::policy("policies: [{}]", 4)]
 #[case::policy_release("policies: [{release: {}}]", 2)]

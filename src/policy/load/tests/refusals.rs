@@ -35,6 +35,7 @@ use super::{LEAST, refused};
 #[case::cordon_that_is_a_word("isolation: {cordon: sometimes}", 2, 21, "expected true or false")]
 #[case::label_with_a_space("locate: {uuid_labels: [UUID, ' x']}", 2, 31, "is not the name of a label")]
 #[case::label_that_is_empty("locate: {node_labels: ['']}", 2, 25, "is not the name of a label")]
+#[case::events_in_a_namespace_of_ours("events: {namespace: monitoring}", 2, 21, "in default and kube-system only")]
 #[case::count_below_zero("guard: {max_isolated: {count: -1}}", 2, 31, "count \"-1\" is not a whole number of nodes")]
 #[case::count_with_a_fraction("guard: {max_isolated: {count: 1.5}}", 2, 31, "is not a whole number of nodes")]
 #[case::percent_above_100("guard: {max_isolated: {percent: 100.1}}", 2, 33, "is not a number from 0 to 100")]

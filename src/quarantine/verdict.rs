@@ -1,0 +1,75 @@
+//! What becomes of each alert, once it is decided what becomes of its node.
+
+use super::{
+    claim::ClaimState,
+    decide::{Context, Next, is_pending},
+    fold::{Folded, Heard},
+    outcome::{Outcome, Verdict},
+    release::{Wait, waits_for},
+    scope::word,
+};
+use crate::{locate::NodeFacts, policy::Action};
+
+impl Next {
+    /// The verdict on one alert.
+    pub(super) fn verdict(&self, node: &NodeFacts, heard: &Heard<'_>, folded: Folded, ctx: &Context<'_>) -> Verdict {
+        let (i, changed) = match folded {
+            Folded::Done(verdict) => return verdict,
+            Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing is on record that it could end"),
+            Folded::Overflow => return self.without_room(heard, ctx),
+            Folded::Resolved => {
+                return match word(node, ctx.config, "hold") {
+                    Some(why) if self.record.added.is_some() => {
+                        Verdict::new(Outcome::Held, format!("it is over, and a person holds the node: {why}"))
+                    }
+                    _ => Verdict::new(Outcome::Resolved, self.after_a_resolve(node, ctx)),
+                };
+            }
+            Folded::In(i, changed) => (i, changed),
+        };
+        // Claims that fire are never dropped while deciding, but the index may have moved past dropped ones.
+        let claim = self
+            .record
+            .claims
+            .iter()
+            .find(|c| c.alert == heard.alert.name && c.members.iter().any(|m| m.fp == heard.alert.fingerprint))
+            .or_else(|| self.record.claims.get(i));
+        let action = claim.map_or(Action::Freeze, |c| c.action);
+        match claim.map(|c| c.state) {
+            Some(ClaimState::Released) => {
+                let why = "the node was released by hand: left alone until this alert was seen to end";
+                Verdict::new(Outcome::Unchanged, why)
+            }
+            _ if !action.isolates() => Verdict::new(Outcome::Frozen, "the node is not released while it fires"),
+            _ if self.record.added.is_none() => Verdict::new(Outcome::Pending, ctx.slots.refusal()),
+            _ if changed => Verdict::new(Outcome::Recorded, "the node is isolated"),
+            _ => Verdict::new(Outcome::Unchanged, "it is on record and the node is isolated"),
+        }
+    }
+
+    /// What became of a firing alert for which the record has no room.
+    fn without_room(&self, heard: &Heard<'_>, ctx: &Context<'_>) -> Verdict {
+        if self.record.added.is_some() {
+            let why = "the record is full: the node stays isolated until a person releases it";
+            return Verdict::new(Outcome::Recorded, why);
+        }
+        if is_pending(&self.record) {
+            return Verdict::new(Outcome::Pending, format!("the record is full; {}", ctx.slots.refusal()));
+        }
+        if self.record.overflow && heard.rule.is_some_and(|r| !r.action.isolates()) {
+            return Verdict::new(Outcome::Frozen, "the record is full: once isolated, the node is not released by itself");
+        }
+        Verdict::new(Outcome::Failed, "the record is full, and nothing that is on it isolates the node")
+    }
+
+    fn after_a_resolve(&self, node: &NodeFacts, ctx: &Context<'_>) -> String {
+        if self.record.added.is_none() {
+            return "the node is not isolated".to_owned();
+        }
+        match waits_for(node, &self.record, ctx.config, ctx.now) {
+            Some(Wait::Firing) => "other alerts of the node fire".to_owned(),
+            Some(Wait::HoldDown(until)) => format!("the node is released at {until} if nothing fires again"),
+            _ => "the node waits for a person".to_owned(),
+        }
+    }
+}
