@@ -23,8 +23,9 @@ soak: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS = 16
 soak: ## the same tests with SOAK (20) times the random cases
 	cargo test --locked --release
 
-bench: ## measure
-	cargo bench --locked
+bench: ## measure, also on a real API server (KUBEBUILDER_ASSETS); GPU_QUARANTINE_BENCH_LARGE=1 with 15,000 nodes
+	cargo bench --locked --bench pure
+	cargo bench --locked --bench cluster
 
 lint: ## formatting, clippy, dependencies (cargo-deny 0.20), alerting rules (promtool)
 	cargo fmt --check
