@@ -200,7 +200,7 @@ impl Engine {
         self.tell_write_failed(name, error);
         let retry = error.is_passing();
         if retry {
-            tracing::warn!(%error, "A node could not be written; the sender is asked to try again.");
+            tracing::warn!(%error, "A node could not be read or written. Whoever asked for it is told to come again; timers do so by themselves.");
         } else {
             tracing::error!(%error, "A node cannot be written. Its alerts are kept and tried again.");
         }

@@ -186,6 +186,9 @@ impl NodeView {
             self.held_back = (only_a_person && self.due.is_none()).then(|| self.waiting_for.clone());
         } else if let Some(freeze) = record.claims.iter().find(|c| c.state == ClaimState::Firing) {
             self.waiting_for = format!("{} to end before any release", freeze.subject());
+        } else if let Some(left) = record.claims.iter().find(|c| c.state == ClaimState::Released && c.fires()) {
+            self.waiting_for =
+                format!("nothing: {} was released by hand and is left alone until it was seen to end", left.subject());
         }
         let forgotten = record.claims.iter().filter_map(|c| forgotten_at(c, config)).min();
         self.due = [self.due, forgotten].into_iter().flatten().min();
