@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+#[path = "webhook/claims.rs"]
+mod claims;
 #[path = "webhook/failures.rs"]
 mod failures;
 #[path = "webhook/fleet.rs"]

@@ -289,7 +289,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         })
         .into_future();
     let mut server = tokio::spawn(server);
-    let ticks = tokio::spawn(tick(engine));
+    let mut ticks = tokio::spawn(tick(engine));
     tracing::info!(%address, "Listening for alerts.");
 
     loop {
@@ -297,6 +297,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
             _ = hangup.recv() => { drop((app.reload)().await); }
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            ended = &mut ticks => {
+                return Err(Failure::unreachable(format!("timers ended by themselves, and nothing would be released: {ended:?}")));
+            }
             ended = &mut server => {
                 return Err(Failure::unreachable(format!("the server ended by itself: {ended:?}")));
             }

@@ -28,7 +28,7 @@ impl Engine {
             warnings.push(text);
         }
         let alerts: Vec<&Alert> = delivery.alerts.iter().filter_map(|a| a.as_ref().ok()).collect();
-        let (taken, retry) = self.take(&alerts).await;
+        let (taken, retry) = self.take(&alerts, false).await;
         self.tell_unmapped(&alerts, &taken);
         let mut taken = taken.into_iter();
         let results: Vec<AlertResult> = delivery
@@ -47,8 +47,8 @@ impl Engine {
         Answer { results, truncated: delivery.truncated, warnings, retry }
     }
 
-    /// Take alerts; whether any of them failed in a way that the sender's retry can cure.
-    pub(super) async fn take(&self, alerts: &[&Alert]) -> (Vec<AlertResult>, bool) {
+    /// Take alerts, perhaps `again` because they were parked; whether any of them failed in a way that the sender's retry can cure.
+    pub(super) async fn take(&self, alerts: &[&Alert], again: bool) -> (Vec<AlertResult>, bool) {
         let config = self.config();
         let mut plans = self.plan(alerts, &config, None);
         let mut no_pods = None;
@@ -64,6 +64,8 @@ impl Engine {
         let mut retry = false;
         for (i, plan) in plans.iter().enumerate() {
             match &plan.target {
+                // Its resolve came meanwhile.
+                _ if again && !lock(&self.parked).has(plan.alert.fingerprint) => {}
                 Ok((node, _)) if plan.passive.is_none() || plan.alert.status == Status::Resolved => {
                     let place = *places.entry(node.clone()).or_insert_with(|| {
                         by_node.push((node.clone(), Vec::new()));
@@ -77,7 +79,7 @@ impl Engine {
                     results[i] = Some(AlertResult::of(plan.alert, Outcome::Failed, reason));
                     retry = true;
                 }
-                _ => results[i] = Some(self.without_node(plan)),
+                _ => results[i] = Some(self.without_node(plan, again)),
             }
         }
         let mut work = Vec::with_capacity(by_node.len());
@@ -104,11 +106,12 @@ impl Engine {
                 result.node = Some(node.clone()).filter(|_| !(plan.is_foreign() && outcome == Outcome::OutOfScope));
                 result.policy = plan.policy.map(|p| p.name.clone());
                 match outcome {
-                    Outcome::Failed if !done.retry => self.park(plan.alert),
-                    // One that we try again ourselves stays parked: its sender was told 200 and does not come again.
-                    Outcome::Failed => {}
+                    Outcome::Failed if !done.retry => self.park(plan.alert, again),
+                    // One that we try again ourselves stays parked: its sender was told 200 and does not come again. Nor is one
+                    // forgotten that waited for its node and is too old for it now: it may be live in ten minutes.
+                    Outcome::Failed | Outcome::Stale => {}
                     // The node went away meanwhile; it may come back.
-                    Outcome::Unmapped if plan.alert.status == Status::Firing => self.park(plan.alert),
+                    Outcome::Unmapped if plan.alert.status == Status::Firing => self.park(plan.alert, again),
                     _ => lock(&self.parked).forget(plan.alert.fingerprint),
                 }
                 results[*i] = Some(result);
@@ -123,7 +126,7 @@ impl Engine {
     }
 
     /// The result of an alert that no policy acts for, or whose labels name no node.
-    fn without_node(&self, plan: &Plan<'_>) -> AlertResult {
+    fn without_node(&self, plan: &Plan<'_>, again: bool) -> AlertResult {
         let alert = plan.alert;
         let mut result = match (&plan.passive, &plan.target, alert.status) {
             (Some((outcome, reason)), _, _) => {
@@ -132,13 +135,14 @@ impl Engine {
                 }
                 AlertResult::of(alert, *outcome, reason.clone())
             }
+            (None, Err(unmapped), Status::Firing) if again => AlertResult::of(alert, Outcome::Unmapped, unmapped.message.clone()),
             (None, Err(unmapped), Status::Firing) => {
                 self.metrics.unmapped(unmapped.reason);
                 tracing::warn!(
                     alert = %alert.name, fingerprint = %alert.fingerprint, reason = unmapped.reason.as_str(),
                     "An alert could not be mapped to a node: {}.", unmapped.message
                 );
-                self.park(alert);
+                self.park(alert, again);
                 AlertResult::of(alert, Outcome::Unmapped, unmapped.message.clone())
             }
             (None, Err(unmapped), Status::Resolved) => {
@@ -154,8 +158,9 @@ impl Engine {
         result
     }
 
-    fn park(&self, alert: &Alert) {
-        if alert.status == Status::Firing && !lock(&self.parked).keep(alert.clone()) {
+    /// Keep an alert for later. One that is tried `again` is kept already, unless its resolve came meanwhile.
+    fn park(&self, alert: &Alert, again: bool) {
+        if !again && !lock(&self.parked).keep(alert.clone()) {
             self.metrics.parked_dropped();
             tracing::error!("Too many alerts wait to be mapped; the oldest was forgotten. Fix the labels of the rules.");
         }

@@ -142,6 +142,13 @@ impl Fleet {
         self.reserved.remove(name);
     }
 
+    /// Let the others go first, until this node is seen again.
+    pub(super) fn step_aside(&mut self, name: &NodeName) {
+        if let Some(since) = self.nodes.get_mut(name).and_then(|e| e.pending_since.take()) {
+            self.pending.remove(&(since, name.clone()));
+        }
+    }
+
     /// Who waits for a slot, in order.
     pub(super) fn waiting(&self) -> Vec<NodeName> {
         self.pending.iter().map(|(_, name)| name.clone()).collect()

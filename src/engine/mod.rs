@@ -108,6 +108,7 @@ pub struct Engine {
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
     foreign: Option<ForeignSink>,
+    reloading: tokio::sync::Mutex<()>,
     damper: Mutex<Damper>,
     /// Set if nothing may be written.
     shadow: Option<Mutex<Shadow>>,
@@ -145,6 +146,7 @@ impl Engine {
             workers: Mutex::default(),
             sink,
             foreign: None,
+            reloading: tokio::sync::Mutex::default(),
             damper: Mutex::default(),
             shadow: None,
             notices: None,
@@ -210,6 +212,8 @@ impl Engine {
         if new.taint_key != was.taint_key && !new.former_keys.contains(&was.taint_key) {
             return Err(ReloadRefused::KeyForgotten(was.taint_key.clone()));
         }
+        // One at a time: the newer file wins.
+        let _alone = self.reloading.lock().await;
         self.cluster.keep_labels(config.node_label_keys()).await.map_err(ReloadRefused::Labels)?;
         self.config.store(Arc::new(config));
         self.look_at_all(true).await;
@@ -233,7 +237,7 @@ impl Engine {
         let parked = lock(&self.parked).all();
         if !parked.is_empty() {
             let alerts: Vec<&Alert> = parked.iter().collect();
-            self.take(&alerts).await;
+            self.take(&alerts, true).await;
         }
     }
 
@@ -242,20 +246,18 @@ impl Engine {
         if !self.cluster.ready() {
             return false;
         }
-        let nodes: Vec<Arc<NodeFacts>> = {
-            let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
-            inventory.iter().cloned().collect()
-        };
         let (config, now) = (self.config(), self.clock.now());
         let mut to_decide = Vec::new();
         let mut notices = Vec::new();
         let others;
         let mut foreign = Vec::new();
         {
+            // Both at once: else a write in between would be overwritten here by what was before it.
+            let nodes = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
             let mut fleet = lock(&self.fleet);
             let mut gone: BTreeSet<NodeName> = fleet.names().into_iter().collect();
             let known = gone.len();
-            for node in &nodes {
+            for node in nodes.iter() {
                 gone.remove(&node.name);
                 if even_unchanged || !fleet.has_seen(&node.name, &node.resource_version) {
                     let view = match &self.shadow {
@@ -348,7 +350,12 @@ impl Engine {
             if !slots.admits() {
                 return;
             }
-            self.work_on(&name, &[]).await;
+            if self.work_on(&name, &[]).await.failed {
+                // It must not block those behind it.
+                let mut fleet = lock(&self.fleet);
+                fleet.step_aside(&name);
+                fleet.postpone(&name, self.clock.now() + TRY_AGAIN);
+            }
         }
     }
 

@@ -47,6 +47,11 @@ impl Parked {
         self.order.iter().filter_map(|f| self.alerts.get(f)).cloned().collect()
     }
 
+    /// Whether it waits.
+    pub(super) fn has(&self, fingerprint: Fingerprint) -> bool {
+        self.alerts.contains_key(&fingerprint)
+    }
+
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.alerts.len()

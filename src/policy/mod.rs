@@ -48,7 +48,7 @@ pub struct Scope {
     pub nodes: Selector,
     /// What an alert must meet; else it is `out_of_scope`.
     pub alerts: Vec<Matcher>,
-    /// Nodes that any of these matches are never touched, on top of control-plane nodes.
+    /// Nodes that any of these matches are never isolated, as control-plane nodes never are. What we added before is given back.
     pub never: Vec<Selector>,
 }
 

@@ -25,7 +25,10 @@ pub struct Claim {
     pub gpu: Option<Gpu>,
     /// The policy that made it, by name; it may be gone from the configuration since.
     pub policy: String,
-    /// What that policy does.
+    /// Other policies that its alerts matched: the release needs what all of them need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// The strongest that any of them does.
     pub action: Action,
     /// Where it stands.
     pub state: ClaimState,
@@ -151,6 +154,7 @@ impl Claim {
             alert: alert.name.clone(),
             gpu,
             policy: policy.to_owned(),
+            also: Vec::new(),
             action,
             state: ClaimState::Firing,
             since: now,
@@ -176,6 +180,29 @@ impl Claim {
             Some(gpu) => format!("{} on {gpu}", self.alert),
             None => self.alert.clone(),
         }
+    }
+
+    /// The policies behind it, by name.
+    pub fn policies(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.policy).chain(&self.also).map(String::as_str)
+    }
+
+    /// One of its alerts matched this policy. Whether anything changed.
+    pub(super) fn matched(&mut self, policy: &str, action: Action) -> bool {
+        let known = self.policies().any(|p| p == policy);
+        if action > self.action {
+            self.action = action;
+            let before = std::mem::replace(&mut self.policy, policy.to_owned());
+            self.also.retain(|p| p != policy);
+            if before != policy {
+                self.also.push(before);
+            }
+            return true;
+        }
+        if !known {
+            self.also.push(policy.to_owned());
+        }
+        !known
     }
 
     pub(super) fn has_notes(&self) -> bool {

@@ -9,7 +9,7 @@ use super::{
     guard::Slots,
     outcome::{Outcome, Verdict},
     record::{Added, Before, Record, Stored, Unknown, read},
-    release::{forgotten_at, is_our_key, waits_for},
+    release::{Wait, forgotten_at, is_our_key, waits_for},
     scope::{Standing, standing, word},
 };
 use crate::{
@@ -125,11 +125,11 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
     let known: Vec<_> = next.record.claims.iter().map(|c| (c.alert.clone(), c.gpu.clone())).collect();
     let folded = fold(&mut next.record, node, heard, ctx.complete, no_new_claims, ctx.now);
     next.settle_claims(ctx);
-    next.taint_taken_away(node, ctx, &known);
+    next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
     next.forget(ctx);
     next.isolate_or_release(node, ctx, no_new_claims, was_pending);
 
-    let verdicts = heard.iter().zip(folded).map(|(h, f)| next.verdict(node, h, f, ctx)).collect();
+    let verdicts = heard.iter().zip(folded).map(|(h, f)| next.verdict(node, h, f, ctx, no_new_claims)).collect();
     match next.patch(node, old.as_ref(), unreadable, ctx) {
         Ok(patch) => {
             let urgent = patch.as_ref().is_some_and(|p| p.get("spec").is_some())
@@ -189,7 +189,7 @@ impl Next {
 
     /// Somebody took away our taint, or the foreign one that isolated in its place (P10): put ours there once while the fault
     /// lasts, then leave the node alone. `known` are the claims that were on record before this decision.
-    fn taint_taken_away(&mut self, node: &NodeFacts, ctx: &Context<'_>, known: &[(String, Option<Gpu>)]) {
+    fn taint_taken_away(&mut self, node: &NodeFacts, ctx: &Context<'_>, known: &[(String, Option<Gpu>)], barred: bool) {
         let Some(added) = &self.record.added else { return };
         let before = self.record.before.as_ref().and_then(|b| b.taint.as_ref());
         let (key, effect) = match added.taint.as_ref().or(before) {
@@ -199,19 +199,25 @@ impl Next {
         if node.taints.iter().any(|t| t.key == *key && t.effect == effect) {
             return;
         }
-        // Whoever takes away a taint that was not ours says nothing about ours.
-        let by_hand = added.taint.is_some()
-            && node.taints_manager.as_ref().is_some_and(|m| ctx.config.human_managers.iter().any(|p| p.matches(m)));
-        match wanted(&self.record) {
-            Some(claim) if !added.restored && !by_hand => {
-                let ours = added.taint.as_ref().filter(|t| is_our_key(&t.key, ctx.config));
-                let policy = ours.and_then(|t| t.value.clone()).unwrap_or_else(|| claim.policy.clone());
-                self.put_back(ctx, policy);
-                return;
-            }
-            // The foreign taint only went before us.
-            None if added.taint.is_none() => return,
-            _ => {}
+        // Who changed the list last, as far as Kubernetes tells; whoever takes away a taint that was not ours says nothing about it.
+        let manager = node.taints_manager.as_ref().filter(|_| added.taint.is_some());
+        let by_hand = manager.is_some_and(|m| ctx.config.human_managers.iter().any(|p| p.matches(m)));
+        let by_program = manager.is_some() && !by_hand;
+        let ours = added.taint.as_ref().filter(|t| is_our_key(&t.key, ctx.config)).and_then(|t| t.value.clone());
+        let policy = match wanted(&self.record) {
+            Some(claim) if !by_hand => Some(ours.unwrap_or_else(|| claim.policy.clone())),
+            // While it waits for its release, a program's hand is no reason for one.
+            None if by_program => ours,
+            _ => None,
+        };
+        if let Some(policy) = policy.filter(|_| !added.restored && !barred) {
+            self.put_back(ctx, policy);
+            return;
+        }
+        // The foreign taint only went before us, unless a person was asked to take it away.
+        let asked = || matches!(waits_for(node, &self.record, ctx.config, ctx.now), Some(Wait::Person(_) | Wait::Overflow));
+        if added.taint.is_none() && wanted(&self.record).is_none() && !asked() {
+            return;
         }
         // What begins only now was not known to whoever released the node: it is no part of that.
         let (released, new) = self.record.claims.drain(..).partition(|c| known.iter().any(|k| k.0 == c.alert && k.1 == c.gpu));
@@ -236,7 +242,7 @@ impl Next {
             added.taint = ours;
             added.restored = true;
         }
-        let reason = "our taint was taken away while the fault lasts: put back once".to_owned();
+        let reason = "our taint was taken away and nobody released the node: put back once".to_owned();
         self.effect = Some((Effect::Isolate, Some(policy), reason));
     }
 

@@ -138,11 +138,7 @@ fn fire(
     });
     let claim = &mut record.claims[i];
     let mut changed = claim.fire(alert, exact);
-    if rule.action > claim.action {
-        claim.action = rule.action;
-        rule.policy.clone_into(&mut claim.policy);
-        changed = true;
-    }
+    changed |= claim.matched(rule.policy, rule.action);
     if let Some((len, old)) = before
         && !record.has_room()
     {
@@ -172,6 +168,10 @@ pub(super) fn widen_after_reboot(record: &mut Record, node: &NodeFacts) {
             claims.push(claim);
             continue;
         };
+        for policy in claim.policies() {
+            whole.matched(policy, whole.action);
+        }
+        whole.matched(&claim.policy, claim.action);
         for member in claim.members {
             match whole.members.iter_mut().find(|m| m.fp == member.fp) {
                 Some(known) if member.fires() => *known = member,
@@ -181,7 +181,6 @@ pub(super) fn widen_after_reboot(record: &mut Record, node: &NodeFacts) {
         }
         whole.since = whole.since.min(claim.since);
         whole.cleared = whole.cleared.max(claim.cleared);
-        whole.action = whole.action.max(claim.action);
         if claim.state == ClaimState::Firing {
             whole.state = ClaimState::Firing;
             whole.cleared = None;

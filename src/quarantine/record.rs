@@ -267,7 +267,11 @@ impl Record {
                 Some(Gpu::Index(_)) => 32,
                 None => 0,
             };
-            length += CLAIM + quoted(&claim.alert) + gpu + quoted(&claim.policy) + MEMBER * claim.members.len();
+            length += CLAIM
+                + quoted(&claim.alert)
+                + gpu
+                + claim.policies().map(|p| 2 + quoted(p)).sum::<usize>()
+                + MEMBER * claim.members.len();
         }
         known.then_some(length)
     }

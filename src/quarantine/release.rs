@@ -67,7 +67,7 @@ pub(super) fn is_our_key(key: &str, config: &Config) -> bool {
 pub(super) fn due(record: &Record, config: &Config) -> Option<Timestamp> {
     let cleared = record.claims.iter().filter(|c| c.state == ClaimState::Cleared).filter_map(|c| c.cleared).max()?;
     // The longest hold-down of any claim, from the last clearing of any.
-    let after = record.claims.iter().map(|c| config.release_for(&c.policy).after).max()?;
+    let after = record.claims.iter().flat_map(Claim::policies).map(|p| config.release_for(p).after).max()?;
     Some(later(cleared, after))
 }
 
@@ -78,8 +78,8 @@ pub(super) fn later(at: Timestamp, after: Duration) -> Timestamp {
 
 fn asks_for_a_person(record: &Record, config: &Config) -> Option<String> {
     let asks = |claim: &Claim| {
-        if config.release_for(&claim.policy).require.contains(&Requirement::Manual) {
-            return Some(format!("policy {} requires it", claim.policy));
+        if let Some(policy) = claim.policies().find(|p| config.release_for(p).require.contains(&Requirement::Manual)) {
+            return Some(format!("policy {policy} requires it"));
         }
         // Reboots and replacements are shown to a person as long as nothing here can prove them.
         let asked: BTreeSet<Recovery> = claim.recovery.iter().copied().collect();
@@ -94,5 +94,5 @@ pub(super) fn forgotten_at(claim: &Claim, config: &Config) -> Option<Timestamp> 
     (claim.state == ClaimState::Released)
         .then_some(claim.cleared)
         .flatten()
-        .map(|cleared| later(cleared, config.release_for(&claim.policy).after))
+        .map(|cleared| later(cleared, claim.policies().map(|p| config.release_for(p).after).max().unwrap_or_default()))
 }

@@ -12,7 +12,14 @@ use crate::{locate::NodeFacts, policy::Action};
 
 impl Next {
     /// The verdict on one alert.
-    pub(super) fn verdict(&self, node: &NodeFacts, heard: &Heard<'_>, folded: Folded, ctx: &Context<'_>) -> Verdict {
+    pub(super) fn verdict(
+        &self,
+        node: &NodeFacts,
+        heard: &Heard<'_>,
+        folded: Folded,
+        ctx: &Context<'_>,
+        barred: Option<&str>,
+    ) -> Verdict {
         let (i, changed) = match folded {
             Folded::Done(verdict) => return verdict,
             Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing is on record that it could end"),
@@ -41,6 +48,7 @@ impl Next {
                 Verdict::new(Outcome::Unchanged, why)
             }
             _ if !action.isolates() => Verdict::new(Outcome::Frozen, "the node is not released while it fires"),
+            _ if self.record.added.is_none() && barred.is_some() => Verdict::new(Outcome::OutOfScope, barred.unwrap_or_default()),
             _ if self.record.added.is_none() => Verdict::new(Outcome::Pending, ctx.slots.refusal()),
             _ if changed => Verdict::new(Outcome::Recorded, "the node is isolated"),
             _ => Verdict::new(Outcome::Unchanged, "it is on record and the node is isolated"),

@@ -160,7 +160,8 @@ impl NodeView {
         self.isolated = record.added.is_some();
         if is_pending(&record) && self.in_scope {
             self.state = NodeState::Pending;
-            self.pending_since = record.claims.iter().filter(|c| c.state == ClaimState::Firing).map(|c| c.since).min();
+            self.pending_since =
+                record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates()).map(|c| c.since).min();
             "room under guard.max_isolated".clone_into(&mut self.waiting_for);
         } else if record.added.is_some() {
             let wait = waits_for(node, &record, config, now);
@@ -210,7 +211,10 @@ fn sentence(wait: Option<&Wait>, record: &Record, config: &Config) -> String {
         }
         Some(Wait::Overflow) => "a person: more alerts came than the record holds".to_owned(),
         Some(Wait::Person(asks)) => {
-            format!("a person to remove the taint {}: {asks}", config.isolation.taint_key)
+            let added = record.added.as_ref().and_then(|a| a.taint.as_ref());
+            let taint = added.or_else(|| record.before.as_ref().and_then(|b| b.taint.as_ref()));
+            let key = taint.map_or(&config.isolation.taint_key, |t| &t.key);
+            format!("a person to remove the taint {key}: {asks}")
         }
         Some(Wait::HoldDown(until)) => format!("the hold-down: released at {until} if nothing fires again"),
     }

@@ -140,7 +140,9 @@ async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
 }
 
 async fn reload(State(app): State<Arc<App>>) -> (StatusCode, String) {
-    match (app.reload)().await {
+    // A task of its own: axum drops the handler when the client hangs up, and nodes are decided again here.
+    let reload = tokio::spawn((app.reload)());
+    match reload.await.unwrap_or_else(|error| Err(format!("the reload ended abnormally: {error}"))) {
         Ok(()) => (StatusCode::OK, "the configuration was loaded\n".to_owned()),
         Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("the old configuration stays in force:\n{why}\n")),
     }
