@@ -11,26 +11,7 @@ use mutate::Mutator;
 const MUTATIONS: u64 = 20_000;
 
 const EXAMPLE: &str = include_str!("../docs/config.example.yaml");
-const MINIMAL: &str = r#"scope:
-  nodes: nvidia.com/gpu.present=true
-isolation:
-  taint: {key: gpu-quarantine.dev/isolated, effect: NoSchedule}
-  cordon: false
-release:
-  after: 10m
-  require: [resolved]
-policies:
-  - name: gpu-lost
-    match: ['alertname="GpuLost"', 'severity=~"critical|page"']
-    action: isolate
-    release: {after: 1h}
-  - name: by-label
-    match: ['remediation=~"isolate|evict"']
-    action: isolate
-  - name: watch
-    match: ['remediation="observe"']
-    action: observe
-"#;
+const MINIMAL: &str = include_str!("../fixtures/minimal.yaml");
 
 /// What the rest of the program relies on.
 fn assert_sound(config: &Config) {

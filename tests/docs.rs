@@ -30,25 +30,7 @@ use tower::ServiceExt;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-quarantine");
 const COMMANDS: [&str; 4] = ["serve", "replay", "explain", "demo"];
 /// The configuration that a reader starts from.
-const MINIMAL: &str = r#"scope:
-  nodes: nvidia.com/gpu.present=true
-isolation:
-  taint: {key: gpu-quarantine.dev/isolated, effect: NoSchedule}
-  cordon: false
-release:
-  after: 10m
-  require: [resolved]
-policies:
-  - name: gpu-lost
-    match: ['alertname="GpuLost"', 'severity=~"critical|page"']
-    action: isolate
-  - name: by-label
-    match: ['remediation=~"isolate|evict"']
-    action: isolate
-  - name: watch
-    match: ['remediation="observe"']
-    action: observe
-"#;
+const MINIMAL: &str = include_str!("../fixtures/minimal.yaml");
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -160,10 +160,15 @@ pub(super) fn assemble(
     }
     let engine = Arc::new(engine);
     let (reload_engine, reload_metrics) = (Arc::clone(&engine), Arc::clone(&metrics));
+    let one_at_a_time = Arc::new(tokio::sync::Mutex::new(()));
     let reload = move || {
         let (engine, metrics, path) = (Arc::clone(&reload_engine), Arc::clone(&reload_metrics), reload_from.clone());
-        let reload: futures::future::BoxFuture<'static, Result<(), String>> =
-            Box::pin(async move { reload(path, &engine, &metrics).await });
+        let turn = Arc::clone(&one_at_a_time);
+        let reload: futures::future::BoxFuture<'static, Result<(), String>> = Box::pin(async move {
+            // From reading the file to its being in force: else an older file could replace a newer one.
+            let _turn = turn.lock().await;
+            reload(path, &engine, &metrics).await
+        });
         reload
     };
     let mut app = App::new(Arc::clone(&engine), metrics, Box::new(reload));
@@ -257,6 +262,14 @@ async fn connect(sources: &LiveSources, config: &Config, metrics: &Arc<Metrics>)
     Ok(Connected { cluster, notices, beside: Some((watch, events)) })
 }
 
+/// How the watch on nodes ended, which it must not; never where there is none.
+async fn watch_ended(beside: &mut Option<(JoinHandle<()>, EventWriter)>) -> Result<(), tokio::task::JoinError> {
+    match beside {
+        Some((watch, _)) => watch.await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let signals = |kind| signal(kind).map_err(|e| Failure::unreachable(format!("cannot wait for signals: {e}")));
     let (mut hangup, mut terminate, mut interrupt) =
@@ -271,7 +284,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         tracing::warn!("Observing only: nothing will be written to nodes.");
     }
     let metrics = Arc::new(Metrics::new());
-    let Connected { cluster, notices, beside } = connect(&args.sources, &config, &metrics).await?;
+    let Connected { cluster, notices, mut beside } = connect(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
     let recording = args.record.as_ref().map(|dir| Recording::into(dir, &path)).transpose()?.map(Arc::new);
     let options = Options { reload_from: Some(path), mode, recording: recording.clone(), notices: Some(notices) };
@@ -294,11 +307,15 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
 
     loop {
         tokio::select! {
-            _ = hangup.recv() => { drop((app.reload)().await); }
+            // A task of its own: nodes are decided again, and a signal to stop must not wait for that.
+            _ = hangup.recv() => drop(tokio::spawn((app.reload)())),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             ended = &mut ticks => {
                 return Err(Failure::unreachable(format!("timers ended by themselves, and nothing would be released: {ended:?}")));
+            }
+            ended = watch_ended(&mut beside) => {
+                return Err(Failure::unreachable(format!("the watch on nodes ended by itself: {ended:?}")));
             }
             ended = &mut server => {
                 return Err(Failure::unreachable(format!("the server ended by itself: {ended:?}")));
@@ -316,6 +333,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         // How the accept loop ended no longer matters.
         drop((&mut server).await);
         app.drained().await;
+        app.engine.flush().await;
         if let Some(recording) = recording {
             recording.end(&app.engine).await;
         }

@@ -76,6 +76,13 @@ impl Damper {
         Some(until)
     }
 
+    /// The nodes for which something waits. None of it is put off again.
+    pub(super) fn no_longer(&mut self) -> Vec<NodeName> {
+        self.nodes.retain(|_, e| !e.put_off.is_empty());
+        self.nodes.values_mut().for_each(|e| e.wrote = None);
+        self.nodes.keys().cloned().collect()
+    }
+
     /// The node was written.
     pub(super) fn wrote(&mut self, name: &NodeName, now: Timestamp) {
         if self.nodes.len() > PRUNE_AT {

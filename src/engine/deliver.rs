@@ -106,7 +106,15 @@ impl Engine {
                 result.node = Some(node.clone()).filter(|_| !(plan.is_foreign() && outcome == Outcome::OutOfScope));
                 result.policy = plan.policy.map(|p| p.name.clone());
                 match outcome {
-                    Outcome::Failed if !done.retry => self.park(plan.alert, again),
+                    Outcome::Failed if !done.retry => {
+                        if !again && !done.failed {
+                            tracing::error!(
+                                alert = %plan.alert.name, node = %node, reason = %result.reason,
+                                "An alert cannot be recorded on its node. It is kept and tried again."
+                            );
+                        }
+                        self.park(plan.alert, again);
+                    }
                     // One that we try again ourselves stays parked: its sender was told 200 and does not come again. Nor is one
                     // forgotten that waited for its node and is too old for it now: it may be live in ten minutes.
                     Outcome::Failed | Outcome::Stale => {}

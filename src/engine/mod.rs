@@ -108,7 +108,6 @@ pub struct Engine {
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
     foreign: Option<ForeignSink>,
-    reloading: tokio::sync::Mutex<()>,
     damper: Mutex<Damper>,
     /// Set if nothing may be written.
     shadow: Option<Mutex<Shadow>>,
@@ -146,7 +145,6 @@ impl Engine {
             workers: Mutex::default(),
             sink,
             foreign: None,
-            reloading: tokio::sync::Mutex::default(),
             damper: Mutex::default(),
             shadow: None,
             notices: None,
@@ -212,8 +210,6 @@ impl Engine {
         if new.taint_key != was.taint_key && !new.former_keys.contains(&was.taint_key) {
             return Err(ReloadRefused::KeyForgotten(was.taint_key.clone()));
         }
-        // One at a time: the newer file wins.
-        let _alone = self.reloading.lock().await;
         self.cluster.keep_labels(config.node_label_keys()).await.map_err(ReloadRefused::Labels)?;
         self.config.store(Arc::new(config));
         self.look_at_all(true).await;
@@ -310,6 +306,12 @@ impl Engine {
         self.admit_waiting().await;
     }
 
+    /// Write now what was put off: its senders had their answer and will not tell it again. For the end of the service.
+    pub async fn flush(&self) {
+        let names = lock(&self.damper).no_longer();
+        self.decide_again(&names).await;
+    }
+
     /// When [`Engine::run_due`] has something to do next.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
@@ -376,8 +378,7 @@ impl Engine {
             }
             view
         });
-        let mut views: Vec<NodeView> =
-            views.filter(|v| v.in_scope || v.state != NodeState::Free || !v.history.is_empty()).collect();
+        let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || v.state != NodeState::Free || v.has_record()).collect();
         let fleet = lock(&self.fleet);
         for view in views.iter_mut().filter(|v| v.state == NodeState::Pending) {
             view.waiting_for = format!("room: {}", fleet.slots(&view.name, &limits).refusal());

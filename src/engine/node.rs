@@ -7,6 +7,7 @@ use std::{
 
 use super::{Engine, answer::Step, damper::PutOff, lock, notices};
 use crate::{
+    alert::Status,
     cluster::ClusterError,
     locate::{NodeFacts, NodeName},
     notice::Change,
@@ -191,8 +192,11 @@ impl Engine {
     /// The node was deleted while its alerts were on the way: its claims went with it.
     fn gone(&self, name: &NodeName, heard: &[Heard<'_>]) -> Done {
         lock(&self.fleet).remove(name);
-        let verdict = Verdict { outcome: Outcome::Unmapped, reason: format!("node {name} is not there any more") };
-        Done { verdicts: vec![verdict; heard.len()], retry: false, failed: false }
+        let verdict = |h: &Heard<'_>| {
+            let outcome = if h.alert.status == Status::Firing { Outcome::Unmapped } else { Outcome::Unchanged };
+            Verdict { outcome, reason: format!("node {name} is not there any more") }
+        };
+        Done { verdicts: heard.iter().map(verdict).collect(), retry: false, failed: false }
     }
 
     fn give_up(&self, name: &NodeName, heard: &[Heard<'_>], error: &ClusterError) -> Done {

@@ -1,5 +1,5 @@
-//! Firing alerts that could not be recorded and that Alertmanager will not send again soon: labels that name no node yet, a
-//! node that refuses our write. They are tried again when nodes change and from time to time.
+//! Alerts that could not be recorded and that Alertmanager will not send again soon: firing ones whose labels name no node yet,
+//! and whatever a node refuses to have written. They are tried again when nodes change and from time to time.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -67,7 +67,7 @@ pub fn of_change(change: &Change<'_>, config: &Config) -> Notice {
     let (head, next) = match reason {
         Reason::Restored => (
             format!(
-                "The taint of policy {policy} ({about}) was taken away{manager} while the fault lasts, and was put back once."
+                "The taint of policy {policy} ({about}) was taken away{manager}, which is no release, and was put back once."
             ),
             "Next: taken away again, the node is left alone. Find what removed it.".to_owned(),
         ),

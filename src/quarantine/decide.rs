@@ -274,7 +274,7 @@ impl Next {
         let Some((policy, action, reason)) =
             wanted(&self.record).map(|c| (c.policy.clone(), c.action, c.subject())).filter(|_| barred.is_none())
         else {
-            if was_pending && self.effect.is_none() {
+            if was_pending && self.effect.is_none() && wanted(&self.record).is_none() {
                 self.effect = Some((Effect::Withdraw, None, "the fault ended before there was room".to_owned()));
             }
             self.record.overflow &= !self.record.claims.is_empty();

@@ -120,7 +120,7 @@ impl NodeView {
             in_scope: standing == Standing::InScope,
         };
         match read(text, node, &config.instance) {
-            Stored::Ours(record) => view.with_record(node, *record, config, now),
+            Stored::Ours(record) => view.with_record(node, *record, config, now, &standing),
             Stored::None => view.orphan(config),
             Stored::Unreadable(why) => {
                 view.orphan(config);
@@ -148,6 +148,12 @@ impl NodeView {
         view
     }
 
+    /// Whether a record of ours says anything about it.
+    #[must_use]
+    pub fn has_record(&self) -> bool {
+        !self.claims.is_empty() || !self.history.is_empty()
+    }
+
     /// Our taint without a record is an orphan: shown, never removed by itself.
     fn orphan(&mut self, config: &Config) {
         if self.taints.iter().any(|t| t.key == config.isolation.taint_key) {
@@ -156,7 +162,7 @@ impl NodeView {
         }
     }
 
-    fn with_record(&mut self, node: &NodeFacts, record: Record, config: &Config, now: Timestamp) {
+    fn with_record(&mut self, node: &NodeFacts, record: Record, config: &Config, now: Timestamp, standing: &Standing) {
         self.isolated = record.added.is_some();
         if is_pending(&record) && self.in_scope {
             self.state = NodeState::Pending;
@@ -184,6 +190,10 @@ impl NodeView {
             };
             let only_a_person = !matches!(wait, None | Some(Wait::Firing | Wait::HoldDown(_)));
             self.held_back = (only_a_person && self.due.is_none()).then(|| self.waiting_for.clone());
+        } else if is_pending(&record)
+            && let Standing::OutOfScope(why) | Standing::Untouchable(why) = standing
+        {
+            self.waiting_for = format!("nothing: it is not isolated although a fault fires, since {why}");
         } else if let Some(freeze) = record.claims.iter().find(|c| c.state == ClaimState::Firing) {
             self.waiting_for = format!("{} to end before any release", freeze.subject());
         } else if let Some(left) = record.claims.iter().find(|c| c.state == ClaimState::Released && c.fires()) {

@@ -163,3 +163,48 @@ async fn before_the_first_list_of_nodes_alerts_are_told_to_come_again() {
     assert_eq!(service.get("/-/ready").await.unwrap().0, 200);
     assert!(added(&nodes.get(&name).await));
 }
+
+#[tokio::test]
+async fn an_end_whose_write_was_put_off_is_written_when_the_service_is_stopped() {
+    let Some(server) = ApiServer::shared().await else { return };
+    let nodes = Nodes::of(server.client().await);
+    let name = unique("stop");
+    nodes.create(node(&name, &name)).await;
+    let mut service = Service::start(server.kubeconfig(), &config(&name, "1h", false), &[]).await;
+    // Two links of one GPU are members of one claim: when one is over, only the status changes.
+    let link = |body: Value, link: &str| {
+        let mut body = body;
+        body["alerts"][0]["labels"]["link"] = json!(link);
+        body["alerts"][0].as_object_mut().unwrap().remove("fingerprint");
+        body
+    };
+    let alert = Alert::on(&name);
+    service.deliver(&link(alert.firing(), "0")).await;
+    service.deliver(&link(alert.firing(), "1")).await;
+    assert_eq!(service.outcome(&link(alert.resolved(), "0")).await, "resolved");
+    let over = |node: &Value| {
+        let members = record(node).unwrap()["claims"][0]["members"].as_array().unwrap().clone();
+        members.iter().filter(|m| m.get("endsAt").is_some()).count()
+    };
+    assert_eq!(over(&nodes.get(&name).await), 0, "it is put off");
+    service.stop().await;
+    assert_eq!(over(&nodes.get(&name).await), 1, "nobody would tell it again");
+}
+
+#[tokio::test]
+async fn a_reload_sees_labels_that_nobody_had_looked_at_before() {
+    let Some(server) = ApiServer::shared().await else { return };
+    let nodes = Nodes::of(server.client().await);
+    let name = unique("labels");
+    nodes.create(node(&name, &name)).await;
+    nodes.patch("somebody", &name, json!({"metadata": {"labels": {"gq-tier": name}}})).await;
+    let service = Service::start(server.kubeconfig(), &config("nobody", "1h", false), &[]).await;
+    let alert = Alert::on(&name);
+    assert_eq!(service.outcome(&alert.firing()).await, "out_of_scope");
+    // The instance is set at start only.
+    service.configure(&config("nobody", "1h", false).replace("gq-test=nobody", &format!("gq-tier={name}")));
+    let (status, text) = service.reload().await.unwrap();
+    assert_eq!(status, 200, "{text}\n{}", service.tail());
+    assert_eq!(service.outcome(&alert.firing()).await, "recorded");
+    assert!(tainted(&nodes.get(&name).await));
+}

@@ -132,6 +132,16 @@ impl Service {
         self.kill9();
     }
 
+    /// Give it another configuration, for the next reload.
+    pub(crate) fn configure(&self, config: &str) {
+        fs::write(self.dir.path().join("config.yaml"), config).expect("the directory is writable");
+    }
+
+    /// Ask it to load its configuration again.
+    pub(crate) async fn reload(&self) -> Result<(u16, String), String> {
+        self.http.send("POST", &format!("{}/-/reload", self.url), None).await
+    }
+
     /// The address that Alertmanager posts to.
     pub(crate) fn webhook(&self) -> String {
         format!("{}/api/v1/alerts", self.url)

@@ -1,6 +1,6 @@
 //! Claims whose alerts match several policies, and nodes that stand in the way.
 
-use crate::harness::{CONFIG, Fault, Service, lost};
+use crate::harness::{CONFIG, Fault, Service, lost, name};
 
 const OVER: &str = "2026-11-29T20:17:00Z";
 
@@ -53,4 +53,28 @@ async fn a_taint_taken_away_from_a_node_that_is_no_longer_ours_is_not_put_back()
     service.engine.refresh().await;
     assert!(!service.tainted("gpu-node-07"));
     assert_eq!(service.actions("gpu-node-07"), ["isolate", "release"]);
+}
+
+#[tokio::test]
+async fn a_node_that_waits_and_is_no_longer_ours_is_not_said_to_be_well() {
+    let service = Service::with(&(CONFIG.to_owned() + "guard: {max_isolated: {count: 0, percent: 0}}\n")).await;
+    let two = [lost("gpu-node-07", 0), lost("gpu-node-07", 1)];
+    assert_eq!(service.outcomes(&two).await, ["pending", "pending"]);
+    let never = CONFIG.replace("gpu.present=true}", "gpu.present=true, never: ['kubernetes.io/hostname=gpu-node-07']}");
+    service.reload(&never).await.unwrap();
+    assert_eq!(service.outcomes(&[two[0].clone()]).await, ["out_of_scope"]);
+    assert_eq!(service.outcomes(&[two[0].over(OVER)]).await, ["resolved"]);
+    assert_eq!(service.actions("gpu-node-07"), ["refuse"], "the other fault goes on");
+    let waits = service.view("gpu-node-07").await["waiting_for"].to_string();
+    assert!(waits.contains("scope.never") && !waits.contains("release"), "{waits}");
+    service.outcomes(&[two[1].over(OVER)]).await;
+    assert_eq!(service.actions("gpu-node-07"), ["refuse", "none"]);
+}
+
+#[tokio::test]
+async fn a_resolve_for_a_node_that_went_away_meanwhile_is_no_news() {
+    let service = Service::start().await;
+    service.outcomes(&[lost("gpu-node-07", 0)]).await;
+    service.cluster.before_next(|cluster| cluster.delete(&name("gpu-node-07")).unwrap());
+    assert_eq!(service.outcomes(&[lost("gpu-node-07", 0).over(OVER)]).await, ["unchanged"]);
 }

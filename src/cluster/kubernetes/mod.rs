@@ -12,7 +12,7 @@ use std::{
     future::Future,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -42,6 +42,8 @@ pub const FIELD_MANAGER: &str = "gpu-quarantine";
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// A list of exporter pods may be long.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a reload waits for a new list of all nodes.
+const RELIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Exporter pods are listed in pages.
 const POD_PAGE: u32 = 500;
 
@@ -55,7 +57,9 @@ pub struct KubeCluster {
     inventory: RwLock<Inventory>,
     ready: AtomicBool,
     changes: tokio::sync::watch::Sender<u64>,
-    lists: tokio::sync::watch::Sender<u64>,
+    /// How many times a list from the beginning was asked for, and which of these requests the last whole list answered.
+    asked: AtomicU64,
+    answered: tokio::sync::watch::Sender<u64>,
     relist: tokio::sync::Notify,
     metrics: Arc<Metrics>,
 }
@@ -90,7 +94,8 @@ impl KubeCluster {
             inventory: RwLock::default(),
             ready: AtomicBool::new(false),
             changes: tokio::sync::watch::Sender::new(0),
-            lists: tokio::sync::watch::Sender::new(0),
+            asked: AtomicU64::new(0),
+            answered: tokio::sync::watch::Sender::new(0),
             relist: tokio::sync::Notify::new(),
             metrics,
         })
@@ -299,16 +304,18 @@ impl Cluster for KubeCluster {
         Box::pin(async move {
             {
                 let mut kept = self.labels.write().unwrap_or_else(PoisonError::into_inner);
-                if keys.is_subset(&kept) {
+                // A request that is still open may be one for these very keys.
+                if keys.is_subset(&kept) && *self.answered.borrow() >= self.asked.load(Ordering::Acquire) {
                     return Ok(());
                 }
                 kept.extend(keys);
             }
-            let mut lists = self.lists.subscribe();
-            lists.mark_unchanged();
+            // A list that began before this may have been read with the old labels.
+            let request = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+            let mut answered = self.answered.subscribe();
             self.relist.notify_one();
-            match tokio::time::timeout(Duration::from_secs(30), lists.changed()).await {
-                Ok(Ok(())) => Ok(()),
+            match tokio::time::timeout(RELIST_TIMEOUT, answered.wait_for(|last| *last >= request)).await {
+                Ok(Ok(_)) => Ok(()),
                 _ => Err("the nodes could not be listed again for the labels that the new selectors look at".to_owned()),
             }
         })

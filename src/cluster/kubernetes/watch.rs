@@ -54,11 +54,12 @@ impl KubeCluster {
             let events = watcher(self.watched.clone(), config).backoff(Quick(Quick::FIRST));
             pin_mut!(events);
             let mut listed = BTreeSet::new();
+            let request = self.asked.load(Ordering::Acquire);
             loop {
                 tokio::select! {
                     () = self.relist.notified() => break,
                     event = events.next() => match event {
-                        Some(Ok(event)) => self.take(event, &mut listed),
+                        Some(Ok(event)) => self.take(event, &mut listed, request),
                         Some(Err(error)) => tracing::warn!(%error, "The watch on nodes was interrupted."),
                         None => break,
                     },
@@ -67,7 +68,7 @@ impl KubeCluster {
         }
     }
 
-    fn take(&self, event: Event<NodeObject>, listed: &mut BTreeSet<NodeName>) {
+    fn take(&self, event: Event<NodeObject>, listed: &mut BTreeSet<NodeName>, request: u64) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(node) => {
@@ -85,7 +86,7 @@ impl KubeCluster {
                 }
                 drop(inventory);
                 listed.clear();
-                self.lists.send_modify(|n| *n += 1);
+                self.answered.send_replace(request);
                 if !self.ready.swap(true, Ordering::Relaxed) {
                     tracing::info!("The first list of nodes was read.");
                 }

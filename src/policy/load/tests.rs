@@ -9,25 +9,7 @@ mod refusals;
 
 const LEAST: &str = "release: {require: [resolved]}\n";
 const EXAMPLE: &str = include_str!("../../../docs/config.example.yaml");
-const MINIMAL: &str = r#"scope:
-  nodes: nvidia.com/gpu.present=true
-isolation:
-  taint: {key: gpu-quarantine.dev/isolated, effect: NoSchedule}
-  cordon: false
-release:
-  after: 10m
-  require: [resolved]
-policies:
-  - name: gpu-lost
-    match: ['alertname="GpuLost"', 'severity=~"critical|page"']
-    action: isolate
-  - name: by-label
-    match: ['remediation=~"isolate|evict"']
-    action: isolate
-  - name: watch
-    match: ['remediation="observe"']
-    action: observe
-"#;
+const MINIMAL: &str = include_str!("../../../fixtures/minimal.yaml");
 
 fn loaded(text: &str) -> Config {
     load("config.yaml", text).unwrap_or_else(|e| panic!("{e}"))
