@@ -85,8 +85,9 @@ struct RawBody<'a> {
     truncated: Value,
     #[serde(default, rename = "receivedAt")]
     received_at: Value,
+    /// Split here, in the pass that reads the body, and read one by one afterwards.
     #[serde(borrow)]
-    alerts: Option<&'a RawValue>,
+    alerts: Option<Vec<&'a RawValue>>,
 }
 
 /// Parse a webhook body.
@@ -102,8 +103,6 @@ pub fn parse_body(body: &[u8]) -> Result<Delivery, BodyError> {
     let Some(alerts) = raw.alerts else {
         return Err(BodyError::NotAWebhook("it has no list `alerts`".to_owned()));
     };
-    let alerts: Vec<&RawValue> =
-        serde_json::from_str(alerts.get()).map_err(|_| BodyError::NotAWebhook("`alerts` is not a list".to_owned()))?;
     Ok(Delivery {
         receiver: text(raw.receiver),
         version: text(raw.version),
