@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{cluster::ClusterError, engine::Census, locate::UnmappedReason, policy::Config, quarantine::Outcome};
+use crate::{cluster::ClusterError, engine::{Busy, Census}, locate::UnmappedReason, policy::Config, quarantine::Outcome};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
@@ -61,6 +61,11 @@ struct ByCall {
 struct ByNode {
     node: String,
     state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByNodeAlone {
+    node: String,
 }
 
 /// From 1 ms to 8 s: a call is given up after 3 to 5 s.
@@ -112,6 +117,7 @@ pub struct Metrics {
     heartbeat: Gauge<f64, AtomicU64>,
     claims: Family<ByState, Gauge>,
     node_state: Family<ByNode, Gauge>,
+    node_isolated: Family<ByNodeAlone, Gauge<f64, AtomicU64>>,
     isolation_delay: Histogram,
     decision: Histogram,
     kubernetes: Family<ByCall, Histogram, fn() -> Histogram>,
@@ -147,6 +153,7 @@ impl Metrics {
             heartbeat: Gauge::default(),
             claims: Family::default(),
             node_state: Family::default(),
+            node_isolated: Family::default(),
             isolation_delay: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
             decision: Histogram::new(exponential_buckets(0.000_01, 4.0, 8)),
             kubernetes: Family::new_with_constructor(call_seconds),
@@ -167,6 +174,11 @@ impl Metrics {
         registry.register("nodes", "Nodes by state", m.nodes.clone());
         registry.register("claims", "Claims on record, by state", m.claims.clone());
         registry.register("node_state_info", "Nodes that are not free, at most 500 of them", m.node_state.clone());
+        registry.register(
+            "node_isolated_timestamp_seconds",
+            "Since when nodes have been isolated by us, at most 500 of them",
+            m.node_isolated.clone(),
+        );
         registry.register(
             "isolation_delay_seconds",
             "From an alert's startsAt to the isolation of its node, across two clocks",
@@ -290,10 +302,14 @@ impl Metrics {
         for (state, count) in claims {
             self.claims.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-        // The one metric with node names, and only of nodes that somebody asks about.
+        // The two metrics with node names, and only of nodes that somebody asks about.
         self.node_state.clear();
-        for (node, state) in busy {
+        self.node_isolated.clear();
+        for Busy { node, state, isolated_at } in busy {
             self.node_state.get_or_create(&ByNode { node: node.to_string(), state: state.as_str() }).set(1);
+            if let Some(at) = isolated_at {
+                self.node_isolated.get_or_create(&ByNodeAlone { node: node.to_string() }).set(seconds(at));
+            }
         }
         for (state, count) in states {
             let count = i64::try_from(count).unwrap_or(i64::MAX);

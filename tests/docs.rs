@@ -235,9 +235,19 @@ impl Cluster for ReadOnly {
 async fn the_table_of_metrics_is_what_the_service_shows() {
     let config = policy::load("minimal.yaml", MINIMAL).unwrap();
     let cluster = SnapshotCluster::load("prod-a.yaml", &read("fixtures/clusters/prod-a.yaml"), "gpu-quarantine.dev").unwrap();
-    // One node that is not free, so that the metric that names such nodes is there.
-    let ignored = |node: &mut Value| node["metadata"]["annotations"] = json!({ "gpu-quarantine.dev/ignore": "in a test" });
-    cluster.edit(&NodeName::parse("gpu-node-03").unwrap(), ignored).unwrap();
+    // One node that is isolated, so that the metrics that name such nodes are there.
+    let isolated = |node: &mut Value| {
+        let taint = json!({ "key": "gpu-quarantine.dev/isolated", "value": "gpu-lost", "effect": "NoSchedule" });
+        let record = json!({
+            "v": 1, "owner": "default", "node": { "uid": node["metadata"]["uid"] },
+            "added": { "taint": taint, "cordon": false, "at": "2026-11-29T19:15:05Z" }, "before": { "unschedulable": false },
+            "claims": [{ "alert": "GpuLost", "policy": "gpu-lost", "action": "isolate", "state": "firing",
+                "since": "2026-11-29T19:15:05Z", "members": [{ "fp": "0bbd80be98181e25", "startsAt": "2026-11-29T19:15:05Z" }] }],
+        });
+        node["spec"]["taints"] = json!([taint]);
+        node["metadata"]["annotations"] = json!({ "gpu-quarantine.dev/record": record.to_string() });
+    };
+    cluster.edit(&NodeName::parse("gpu-node-03").unwrap(), isolated).unwrap();
     let metrics = Arc::new(Metrics::new());
     metrics.expect_policies(&config);
     let cluster = Arc::new(ReadOnly(cluster));

@@ -12,11 +12,21 @@ use crate::{
     quarantine::{ClaimState, NodeState, NodeView, Slots, limit},
 };
 
+/// A node that is not free.
+#[derive(Debug, Clone)]
+pub(crate) struct Busy {
+    pub(crate) node: NodeName,
+    pub(crate) state: NodeState,
+    /// Since when our isolation has been in force.
+    pub(crate) isolated_at: Option<Timestamp>,
+}
+
 #[derive(Debug, Clone)]
 struct Entry {
     resource_version: String,
     state: NodeState,
     isolated: bool,
+    isolated_at: Option<Timestamp>,
     pending_since: Option<Timestamp>,
     due: Option<Timestamp>,
     in_scope: bool,
@@ -68,6 +78,7 @@ impl Fleet {
             resource_version: resource_version.to_owned(),
             state: view.state,
             isolated: view.isolated,
+            isolated_at: view.isolated_at,
             pending_since: view.pending_since,
             due: view.due,
             in_scope: view.in_scope,
@@ -171,9 +182,9 @@ impl Fleet {
     }
 
     /// Nodes that are not free, the first so many by name.
-    pub(super) fn busy(&self, most: usize) -> Vec<(NodeName, NodeState)> {
+    pub(super) fn busy(&self, most: usize) -> Vec<Busy> {
         let busy = self.nodes.iter().filter(|(_, e)| e.state != NodeState::Free);
-        busy.take(most).map(|(name, e)| (name.clone(), e.state)).collect()
+        busy.take(most).map(|(name, e)| Busy { node: name.clone(), state: e.state, isolated_at: e.isolated_at }).collect()
     }
 
     /// How many nodes are in each state.

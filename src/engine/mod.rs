@@ -41,6 +41,7 @@ use crate::{
     quarantine::{Heard, NodeState, NodeView},
 };
 use damper::Damper;
+pub(crate) use fleet::Busy;
 use fleet::Fleet;
 use node::Done;
 use parked::Parked;
@@ -76,7 +77,7 @@ pub(crate) struct Census {
     /// How many claims are in each state.
     pub(crate) claims: [(&'static str, usize); 3],
     /// Nodes that are not free, as many as a metric may name.
-    pub(crate) busy: Vec<(NodeName, NodeState)>,
+    pub(crate) busy: Vec<Busy>,
     /// How many alerts are parked.
     pub(crate) parked: usize,
 }

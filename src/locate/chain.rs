@@ -181,7 +181,9 @@ struct Chain<'a> {
 
 impl<'a> Chain<'a> {
     fn names(&self) -> Vec<Finding<'a>> {
-        let by_node = self.present(&self.rules.node_labels).map(|(l, v)| Finding::of_label(l, v, self.node_name(l, v)));
+        // A host name may be the name of a Node: a label in both lists is asked once.
+        let only_a_node = |(label, _): &(&str, &str)| !self.rules.hostname_labels.iter().any(|l| l == label);
+        let by_node = self.present(&self.rules.node_labels).filter(only_a_node).map(|(l, v)| Finding::of_label(l, v, self.node_name(l, v)));
         let by_host = self.present(&self.rules.hostname_labels).map(|(l, v)| Finding::of_label(l, v, self.host_name(l, v)));
         by_node.chain(by_host).collect()
     }
@@ -328,7 +330,12 @@ fn is_local_ip(ip: IpAddr) -> bool {
 
 fn no_label(rules: &policy::Locate) -> Unmapped {
     let lists = [&rules.node_labels, &rules.hostname_labels, &rules.instance_labels];
-    let mut names: Vec<&str> = lists.into_iter().flatten().map(String::as_str).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for name in lists.into_iter().flatten() {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
     if rules.exporter_pod_labels {
         names.push("pod with namespace");
     }

@@ -186,7 +186,7 @@ impl Check<'_> {
 
     fn locate(&mut self, raw: RawLocate) -> Option<Locate> {
         let node_labels = self.labels(raw.node_labels, &["node", "kubernetes_node", "nodename", "k8s_node_name"]);
-        let hostname_labels = self.labels(raw.hostname_labels, &["Hostname", "hostname", "exported_hostname"]);
+        let hostname_labels = self.labels(raw.hostname_labels, &["node", "Hostname", "hostname", "exported_hostname"]);
         let instance_labels = self.labels(raw.instance_labels, &["instance"]);
         let uuid_labels = self.labels(raw.uuid_labels, &["UUID", "uuid", "gpu_uuid"]);
         let pci_labels = self.labels(raw.pci_labels, &["pci_bus_id"]);

@@ -84,6 +84,9 @@ pub struct NodeView {
     pub claims: Vec<Claim>,
     /// Past episodes.
     pub history: Vec<Episode>,
+    /// Since when our isolation has been in force.
+    #[serde(skip)]
+    pub isolated_at: Option<Timestamp>,
     /// Since when it has waited for the guard.
     #[serde(skip)]
     pub pending_since: Option<Timestamp>,
@@ -114,6 +117,7 @@ impl NodeView {
             waiting_for: "nothing".to_owned(),
             claims: Vec::new(),
             history: Vec::new(),
+            isolated_at: None,
             pending_since: None,
             due: None,
             held_back: None,
@@ -164,6 +168,7 @@ impl NodeView {
 
     fn with_record(&mut self, node: &NodeFacts, record: Record, config: &Config, now: Timestamp, standing: &Standing) {
         self.isolated = record.added.is_some();
+        self.isolated_at = record.added.as_ref().map(|a| a.at);
         if is_pending(&record) && self.in_scope {
             self.state = NodeState::Pending;
             self.pending_since =

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 20] = [
+const PROMISED: [(&str, &str); 21] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -19,6 +19,7 @@ const PROMISED: [(&str, &str); 20] = [
     ("gpu_quarantine_nodes", "gauge"),
     ("gpu_quarantine_claims", "gauge"),
     ("gpu_quarantine_node_state_info", "gauge"),
+    ("gpu_quarantine_node_isolated_timestamp_seconds", "gauge"),
     ("gpu_quarantine_isolation_delay_seconds", "histogram"),
     ("gpu_quarantine_decision_duration_seconds", "histogram"),
     ("gpu_quarantine_kubernetes_request_duration_seconds", "histogram"),
@@ -80,8 +81,9 @@ async fn the_text_can_be_parsed_and_has_every_promised_name() {
     }
     assert_eq!(families.len(), PROMISED.len(), "promise it here as well: {families:?}");
     let named: Vec<&str> = text.lines().filter(|l| l.contains("gpu-node-07")).collect();
-    assert_eq!(named.len(), 1, "node names are labels of one gauge only: {named:?}");
+    assert_eq!(named.len(), 2, "node names are labels of two gauges only: {named:?}");
     assert!(named[0].starts_with("gpu_quarantine_node_state_info{"), "{named:?}");
+    assert!(named[1].starts_with("gpu_quarantine_node_isolated_timestamp_seconds{"), "{named:?}");
 }
 
 #[tokio::test]
@@ -142,4 +144,22 @@ async fn a_heartbeat_needs_no_node_and_shows_when_it_last_arrived() {
     assert_eq!(service.outcomes(&[watchdog]).await, ["heartbeat"]);
     assert!((service.metric("gpu_quarantine_heartbeat_timestamp_seconds").await - begin - 300.0).abs() < f64::EPSILON);
     assert_eq!(service.cluster.patches(), 0);
+}
+
+#[tokio::test]
+async fn the_age_of_an_isolation_is_shown_from_its_beginning_to_the_release() {
+    let service = Service::start().await;
+    let isolated = "gpu_quarantine_node_isolated_timestamp_seconds{node=\"gpu-node-07\"}";
+    assert_eq!(service.outcomes(&[lost("gpu-node-07", 0)]).await, ["recorded"]);
+    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact in a double")]
+    let begin = at(BEGIN).as_second() as f64;
+    assert!((service.metric(isolated).await - begin).abs() < 1.0);
+    service.pass("5m").await;
+    assert_eq!(service.outcomes(&[lost("gpu-node-07", 1)]).await, ["recorded"]);
+    assert!((service.metric(isolated).await - begin).abs() < 1.0, "a second fault does not make it younger");
+    let over = [lost("gpu-node-07", 0).over("2026-11-29T20:20:00Z"), lost("gpu-node-07", 1).over("2026-11-29T20:20:00Z")];
+    assert_eq!(service.outcomes(&over).await, ["resolved", "resolved"]);
+    service.pass("30m").await;
+    let (_, text) = service.get("/metrics").await;
+    assert!(!text.contains(isolated), "{text}");
 }

@@ -16,7 +16,7 @@ pub(in crate::locate) fn rules() -> policy::Locate {
     let list = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect();
     policy::Locate {
         node_labels: list(&["node", "kubernetes_node", "nodename", "k8s_node_name"]),
-        hostname_labels: list(&["Hostname", "hostname", "exported_hostname"]),
+        hostname_labels: list(&["node", "Hostname", "hostname", "exported_hostname"]),
         instance_labels: list(&["instance"]),
         exporter_pod_labels: true,
         uuid_labels: list(&["UUID", "uuid", "gpu_uuid"]),
@@ -74,13 +74,23 @@ fn ask(pairs: &[(&str, &str)], pods: Option<&[ExporterPod]>) -> String {
 #[case("kubernetes_node", "b1.x.y", "b1.x.y: label kubernetes_node is the name of a Node")]
 #[case("nodename", "A1", "no_such_node")]
 #[case("k8s_node_name", "b1", "no_such_node")]
-#[case("node", "Rack-C", "no_such_node")]
+#[case("nodename", "Rack-C", "no_such_node")]
 #[case("node", "a1/status", "no_such_node")]
 #[case("node", "../a1", "no_such_node")]
 #[case("node", "a1\n", "no_such_node")]
 #[case("node", "10.0.0.1:9400", "no_such_node")]
 fn a_node_label_is_the_exact_name_of_a_node(#[case] label: &str, #[case] value: &str, #[case] expected: &str) {
-    assert_eq!(ask(&[(label, value)], None), expected);
+    assert_eq!(ask(&[(label, value)], Some(&exporters())), expected);
+}
+
+#[rstest]
+#[case("a1", "a1: label node is the name of a Node")]
+#[case("rack-c", "c1: label node is the kubernetes.io/hostname of Node c1")]
+#[case("a1.example.com", "a1: label node is the full name of Node a1")]
+#[case("dcgm-b", "b1.x.y: label node is the exporter pod gpu-operator/dcgm-b on Node b1.x.y")]
+#[case("twin", "ambiguous")]
+fn the_label_node_may_also_be_a_host_name_as_the_shipped_rules_write_it(#[case] value: &str, #[case] expected: &str) {
+    assert_eq!(ask(&[("node", value)], Some(&exporters())), expected);
 }
 
 #[rstest]
@@ -219,7 +229,9 @@ fn an_empty_list_turns_its_link_off() {
     let labels = labels.into_iter().collect();
     let ask = |rules: &policy::Locate| locate(&labels, rules, &fleet(), Some(&exporters())).map(|l| l.node.to_string());
     let mut rules = rules();
+    assert_eq!(ask(&rules).unwrap_err().reason, UnmappedReason::Disagree);
     rules.node_labels.clear();
+    rules.hostname_labels.retain(|l| l != "node");
     assert_eq!(ask(&rules).unwrap(), "c1");
     rules.hostname_labels.clear();
     assert_eq!(ask(&rules).unwrap_err().reason, UnmappedReason::Disagree);
@@ -232,7 +244,7 @@ fn an_empty_list_turns_its_link_off() {
 #[rstest]
 #[case(&[("node", "a1"), ("Hostname", "b1")], "the labels lead to different nodes: label node=\"a1\" means Node a1; label Hostname=\"b1\" means Node b1.x.y")]
 #[case(&[("Hostname", "many")], "the labels do not lead to one node: label Hostname=\"many\" fits 5 nodes (many-0, many-1, many-2, ...)")]
-#[case(&[("node", "a\u{1b}[2J")], "the labels lead to no known node: label node=\"a\\u{1b}[2J\" names no Node")]
+#[case(&[("nodename", "a\u{1b}[2J")], "the labels lead to no known node: label nodename=\"a\\u{1b}[2J\" names no Node")]
 #[case(&[("Hostname", "x1")], "the exporter pods are needed to find the node: label Hostname=\"x1\" may mean an exporter pod")]
 #[case(&[("instance", "dcgm:9400")], "the labels lead to no known node: label instance=\"dcgm:9400\" is no IP address with or without a port")]
 #[case(&[("Hostname", "localhost")], "the labels lead to no known node: label Hostname=\"localhost\" is whatever host it is read on")]

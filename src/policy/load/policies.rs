@@ -15,10 +15,11 @@ use crate::{
 
 /// Name, matcher and action of the policies that hold when none are given.
 const DEFAULT_POLICIES: [(&str, &str, Action); 4] = [
+    // Before `observe`, whose label the watchdog of alert-rules/ has as well.
+    ("heartbeat", r#"alertname=~"Watchdog|GpuQuarantineWatchdog""#, Action::Heartbeat),
     ("isolate", r#"remediation=~"isolate|evict""#, Action::Isolate),
     ("freeze", r#"remediation="freeze""#, Action::Freeze),
     ("observe", r#"remediation="observe""#, Action::Observe),
-    ("heartbeat", r#"alertname="Watchdog""#, Action::Heartbeat),
 ];
 
 impl Check<'_> {

@@ -29,7 +29,7 @@ fn the_smallest_file_gets_every_default() {
     assert!(!config.isolation.cordon && config.isolation.former_keys.is_empty());
     assert_eq!(config.release, Release { after: Duration::from_mins(10), require: [Requirement::Resolved].into() });
     assert_eq!(config.locate.node_labels, ["node", "kubernetes_node", "nodename", "k8s_node_name"]);
-    assert_eq!(config.locate.hostname_labels, ["Hostname", "hostname", "exported_hostname"]);
+    assert_eq!(config.locate.hostname_labels, ["node", "Hostname", "hostname", "exported_hostname"]);
     assert_eq!(config.locate.instance_labels, ["instance"]);
     assert_eq!(config.locate.uuid_labels, ["UUID", "uuid", "gpu_uuid"]);
     assert_eq!(config.locate.pci_labels, ["pci_bus_id"]);
@@ -43,10 +43,10 @@ fn the_smallest_file_gets_every_default() {
     assert_eq!(
         policies,
         [
+            r#"heartbeat alertname=~"Watchdog|GpuQuarantineWatchdog" heartbeat"#,
             r#"isolate remediation=~"isolate|evict" isolate"#,
             r#"freeze remediation="freeze" freeze"#,
             r#"observe remediation="observe" observe"#,
-            r#"heartbeat alertname="Watchdog" heartbeat"#,
         ]
     );
 }
@@ -112,7 +112,7 @@ policies:
 fn the_example_shows_the_defaults() {
     assert_eq!(loaded(EXAMPLE), loaded(LEAST));
     let with_release = loaded(&EXAMPLE.replace("    # release:", "    release:"));
-    assert!(with_release.policies[0].release.is_some(), "its commented option must be valid too");
+    assert!(with_release.policies[1].release.is_some(), "its commented option must be valid too");
 }
 
 #[rstest]
