@@ -63,7 +63,7 @@ fn parts(document: &str) -> (String, Vec<Block>) {
 
 fn documents() -> Vec<PathBuf> {
     let mut found = vec![PathBuf::from("README.md"), PathBuf::from("CONTRIBUTING.md")];
-    let mut folders = vec![PathBuf::from("docs")];
+    let mut folders = vec![PathBuf::from("docs"), PathBuf::from("deploy"), PathBuf::from("fixtures")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let entry = entry.unwrap();
@@ -98,7 +98,7 @@ fn every_relative_link_leads_somewhere() {
         for link in links(&prose).into_iter().filter(|l| !l.contains("://") && !l.starts_with("mailto:")) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
             let there = if file.is_empty() { document.clone() } else { document.parent().unwrap().join(file) };
-            assert!(root().join(&there).is_file(), "{}: {link} leads nowhere", document.display());
+            assert!(root().join(&there).exists(), "{}: {link} leads nowhere", document.display());
             if !anchor.is_empty() {
                 let (prose, _) = parts(&fs::read_to_string(root().join(&there)).unwrap());
                 assert!(anchors(&prose).contains(anchor), "{}: {link} has no such heading", document.display());
@@ -139,37 +139,57 @@ fn run_block(text: &str) -> Output {
     Command::new("sh").args(["-c", &script]).current_dir(place.path()).env("PATH", path).output().unwrap()
 }
 
+/// The documents whose commands are run.
+const RUN: [&str; 2] = ["README.md", "docs/tuning.md"];
+
 #[test]
-fn the_commands_in_the_readme_run() {
-    let (_, blocks) = parts(&read("README.md"));
-    let mut seen = BTreeSet::new();
-    for block in blocks.iter().filter(|b| b.info == "sh") {
-        for line in block.text.replace("\\\n", " ").lines() {
-            let command = line.strip_prefix("cargo run --locked --quiet -- ").or_else(|| line.strip_prefix("gpu-quarantine "));
-            let word = command.and_then(|c| c.split_whitespace().next());
-            assert!(matches!(word, Some("replay" | "explain")), "a test runs blocks marked `sh`; mark others `console`: {line}");
-            seen.extend(word.map(str::to_owned));
+fn the_commands_in_the_readme_and_in_tuning_run() {
+    for document in RUN {
+        let (_, blocks) = parts(&read(document));
+        let mut seen = BTreeSet::new();
+        for block in blocks.iter().filter(|b| b.info == "sh") {
+            for line in block.text.replace("\\\n", " ").lines() {
+                let command = line.strip_prefix("cargo run --locked --quiet -- ").or_else(|| line.strip_prefix("gpu-quarantine "));
+                let word = command.and_then(|c| c.split_whitespace().next());
+                assert!(matches!(word, Some("replay" | "explain")), "a test runs blocks marked `sh`; mark others `console`: {line}");
+                seen.extend(word.map(str::to_owned));
+            }
+            let output = run_block(&block.text);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{document}: {}\n{}: {errors}", block.text, output.status);
         }
-        let output = run_block(&block.text);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}\n{}: {errors}", block.text, output.status);
+        assert_eq!(seen.len(), 2, "{document}: both replay and explain are shown");
     }
-    assert_eq!(seen.len(), 2, "both replay and explain are shown");
 }
 
 #[test]
-fn the_output_of_explain_in_the_readme_is_what_it_prints() {
-    let (_, blocks) = parts(&read("README.md"));
-    let at = blocks.iter().position(|b| b.info == "sh" && b.text.contains("-- explain ")).expect("explain is shown");
-    let (command, shown) = (&blocks[at], &blocks[at + 1]);
-    let printed = String::from_utf8(run_block(&command.text).stdout).unwrap();
-    for (line, printed) in shown.text.lines().zip(printed.lines()) {
-        match line.strip_suffix("...") {
-            Some(beginning) => assert!(printed.starts_with(beginning), "{line}"),
-            None => assert_eq!(line, printed),
+fn the_output_of_explain_in_the_readme_and_in_tuning_is_what_it_prints() {
+    for document in RUN {
+        let (_, blocks) = parts(&read(document));
+        let at = blocks.iter().position(|b| b.info == "sh" && b.text.contains("-- explain ")).expect("explain is shown");
+        let (command, shown) = (&blocks[at], &blocks[at + 1]);
+        let printed = String::from_utf8(run_block(&command.text).stdout).unwrap();
+        for (line, printed) in shown.text.lines().zip(printed.lines()) {
+            match line.strip_suffix("...") {
+                Some(beginning) => assert!(printed.starts_with(beginning), "{document}: {line}"),
+                None => assert_eq!(line, printed, "{document}"),
+            }
         }
+        assert_eq!(shown.text.lines().count(), printed.lines().count(), "{document}");
     }
-    assert_eq!(shown.text.lines().count(), printed.lines().count());
+}
+
+/// A block whose info names a file after the language shows that file.
+#[test]
+fn the_files_shown_in_tuning_are_those_of_the_example() {
+    let (_, blocks) = parts(&read("docs/tuning.md"));
+    let shown = blocks.iter().filter_map(|b| Some((b.info.strip_prefix("yaml ")?, &b.text)));
+    let mut files = 0;
+    for (file, text) in shown {
+        assert_eq!(*text, read(file), "docs/tuning.md shows another {file}");
+        files += 1;
+    }
+    assert_eq!(files, 2, "the rules and their test");
 }
 
 /// The first cells of the table below a heading, without their backticks.
