@@ -18,7 +18,13 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{cluster::ClusterError, engine::{Busy, Census}, locate::UnmappedReason, policy::Config, quarantine::Outcome};
+use crate::{
+    cluster::ClusterError,
+    engine::{Busy, Census},
+    locate::UnmappedReason,
+    policy::Config,
+    quarantine::Outcome,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {

@@ -149,9 +149,13 @@ fn the_commands_in_the_readme_and_in_tuning_run() {
         let mut seen = BTreeSet::new();
         for block in blocks.iter().filter(|b| b.info == "sh") {
             for line in block.text.replace("\\\n", " ").lines() {
-                let command = line.strip_prefix("cargo run --locked --quiet -- ").or_else(|| line.strip_prefix("gpu-quarantine "));
+                let command =
+                    line.strip_prefix("cargo run --locked --quiet -- ").or_else(|| line.strip_prefix("gpu-quarantine "));
                 let word = command.and_then(|c| c.split_whitespace().next());
-                assert!(matches!(word, Some("replay" | "explain")), "a test runs blocks marked `sh`; mark others `console`: {line}");
+                assert!(
+                    matches!(word, Some("replay" | "explain")),
+                    "a test runs blocks marked `sh`; mark others `console`: {line}"
+                );
                 seen.extend(word.map(str::to_owned));
             }
             let output = run_block(&block.text);

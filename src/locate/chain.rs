@@ -183,7 +183,8 @@ impl<'a> Chain<'a> {
     fn names(&self) -> Vec<Finding<'a>> {
         // A host name may be the name of a Node: a label in both lists is asked once.
         let only_a_node = |(label, _): &(&str, &str)| !self.rules.hostname_labels.iter().any(|l| l == label);
-        let by_node = self.present(&self.rules.node_labels).filter(only_a_node).map(|(l, v)| Finding::of_label(l, v, self.node_name(l, v)));
+        let by_node =
+            self.present(&self.rules.node_labels).filter(only_a_node).map(|(l, v)| Finding::of_label(l, v, self.node_name(l, v)));
         let by_host = self.present(&self.rules.hostname_labels).map(|(l, v)| Finding::of_label(l, v, self.host_name(l, v)));
         by_node.chain(by_host).collect()
     }

@@ -1,10 +1,6 @@
 //! The faults, each with the field that shows it, what is read there, and which alerts must fire when.
 
-use super::{
-    BACK, BEGIN, DOWN, END, EVICTED,
-    exporters::Healthy,
-    sample::Sample,
-};
+use super::{BACK, BEGIN, DOWN, END, EVICTED, exporters::Healthy, sample::Sample};
 
 /// When one looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,11 +143,21 @@ pub(crate) const FAULTS: &[Fault] = &[
     ),
     Fault {
         of_the_node: true,
-        ..field("the fabric manager failed", &["DCGM_FI_DEV_FABRIC_MANAGER_STATUS"], Reads::Is(3, 4), &[("GpuFabricManagerFailed", ALWAYS)])
+        ..field(
+            "the fabric manager failed",
+            &["DCGM_FI_DEV_FABRIC_MANAGER_STATUS"],
+            Reads::Is(3, 4),
+            &[("GpuFabricManagerFailed", ALWAYS)],
+        )
     },
     Fault {
         of_the_node: true,
-        ..field("the fabric is unhealthy", &["DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY"], Reads::Is(1, 2), &[("GpuFabricUnhealthy", ALWAYS)])
+        ..field(
+            "the fabric is unhealthy",
+            &["DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY"],
+            Reads::Is(1, 2),
+            &[("GpuFabricUnhealthy", ALWAYS)],
+        )
     },
     field("DCGM finds it failed", &["DCGM_EXP_GPU_HEALTH_STATUS"], Reads::Is(0, 20), &[("GpuDcgmHealthFailed", ALWAYS)]),
     field(
@@ -243,7 +249,7 @@ fn notation(from: usize, to: usize, value: &dyn Fn(usize) -> Option<u64>) -> Str
         // As many steps as go on with the same difference.
         let difference = first.zip(at(step + 1)).map_or(0, |(a, b)| b.saturating_sub(a));
         let follows = |n: &usize| step + n < END && at(step + n) == first.map(|a| a + difference * *n as u64);
-        let more = (1..).take_while(follows).count();
+        let more = (1..END).take_while(follows).count();
         match first {
             // Prometheus marks a series that is not scraped any more.
             None if step > 0 && at(step - 1).is_some() => {
