@@ -3,6 +3,7 @@
 mod fingerprint;
 mod labels;
 mod matcher;
+mod pulled;
 mod wire;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use labels::Labels;
 pub use matcher::{Matcher, MatcherError, Op};
+pub use pulled::{Pull, Pulled};
 pub use wire::{BodyError, Delivery, InvalidAlert, parse_body};
 
 /// The name of the label that holds the name of the rule.
