@@ -32,6 +32,8 @@ struct Entry {
     in_scope: bool,
     /// How many claims are firing, cleared and released by hand.
     claims: [usize; 3],
+    /// Whether the sender of an alert on it may never tell its end.
+    unconfirmed: bool,
     /// What lasts on this node, and whether people were told of it.
     lasting: Option<(Reason, bool)>,
 }
@@ -84,6 +86,7 @@ impl Fleet {
             in_scope: view.in_scope,
             claims: [ClaimState::Firing, ClaimState::Cleared, ClaimState::Released]
                 .map(|state| view.claims.iter().filter(|c| c.state == state).count()),
+            unconfirmed: view.claims.iter().any(|c| c.unconfirmed),
             lasting: lasting(view).map(|reason| (reason, told == Some((reason, true)))),
         };
         self.nodes.insert(name.clone(), entry);
@@ -179,6 +182,21 @@ impl Fleet {
     pub(super) fn claims(&self) -> [(&'static str, usize); 3] {
         let sum = |i: usize| self.nodes.values().map(|e| e.claims[i]).sum();
         [("firing", sum(0)), ("cleared", sum(1)), ("released", sum(2))]
+    }
+
+    /// Nodes with claims that fire.
+    pub(super) fn with_firing_claims(&self) -> Vec<NodeName> {
+        self.nodes.iter().filter(|(_, e)| e.claims[0] > 0).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether the node has a claim that fires.
+    pub(super) fn has_firing_claims(&self, name: &NodeName) -> bool {
+        self.nodes.get(name).is_some_and(|e| e.claims[0] > 0)
+    }
+
+    /// Whether the sender of an alert on the node may never tell its end.
+    pub(super) fn is_unconfirmed(&self, name: &NodeName) -> bool {
+        self.nodes.get(name).is_some_and(|e| e.unconfirmed)
     }
 
     /// Nodes that are not free, the first so many by name.

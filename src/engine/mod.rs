@@ -12,6 +12,7 @@ mod node;
 mod notices;
 mod parked;
 mod plan;
+mod pull;
 mod shadow;
 
 use std::{
@@ -31,6 +32,7 @@ pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use notices::NoticeSink;
 pub use plan::Plan;
+pub use pull::Pulled;
 
 use crate::{
     alert::Alert,
@@ -38,13 +40,14 @@ use crate::{
     locate::{NodeFacts, NodeName},
     metrics::Metrics,
     policy::Config,
-    quarantine::{Heard, NodeState, NodeView},
+    quarantine::{Heard, NodeState, NodeView, Told},
 };
 use damper::Damper;
 pub(crate) use fleet::Busy;
 use fleet::Fleet;
 use node::Done;
 use parked::Parked;
+use pull::Recent;
 use shadow::Shadow;
 
 /// How many nodes are worked on at once: the API server is bound by its processor, more only adds latency.
@@ -105,6 +108,7 @@ pub struct Engine {
     metrics: Arc<Metrics>,
     fleet: Mutex<Fleet>,
     parked: Mutex<Parked>,
+    recent: Mutex<Recent>,
     clusters_seen: Mutex<BTreeSet<String>>,
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
@@ -142,6 +146,7 @@ impl Engine {
             metrics,
             fleet: Mutex::default(),
             parked: Mutex::default(),
+            recent: Mutex::default(),
             clusters_seen: Mutex::default(),
             workers: Mutex::default(),
             sink,
@@ -234,7 +239,7 @@ impl Engine {
         let parked = lock(&self.parked).all();
         if !parked.is_empty() {
             let alerts: Vec<&Alert> = parked.iter().collect();
-            self.take(&alerts, true).await;
+            self.take(&alerts, None).await;
         }
     }
 
@@ -322,7 +327,7 @@ impl Engine {
     async fn decide_again(&self, names: &[NodeName]) {
         let mut work = Vec::with_capacity(names.len());
         for (number, name) in names.iter().enumerate() {
-            work.push(self.work(number, name, Vec::new()));
+            work.push(self.work(number, name, Vec::new(), Told::Pushed));
         }
         let done = self.side_by_side(work).await;
         for (name, done) in names.iter().zip(done) {
@@ -340,8 +345,14 @@ impl Engine {
     }
 
     /// Boxed: the compiler cannot prove a stream of closures' futures `Send`.
-    fn work<'a>(&'a self, number: usize, name: &'a NodeName, heard: Vec<Heard<'a>>) -> BoxFuture<'a, (usize, Done)> {
-        Box::pin(async move { (number, self.work_on(name, &heard).await) })
+    fn work<'a>(
+        &'a self,
+        number: usize,
+        name: &'a NodeName,
+        heard: Vec<Heard<'a>>,
+        told: Told<'a>,
+    ) -> BoxFuture<'a, (usize, Done)> {
+        Box::pin(async move { (number, self.work_on(name, &heard, told).await) })
     }
 
     /// Let nodes in that wait for a slot, in order, as far as there is room.
@@ -353,7 +364,7 @@ impl Engine {
             if !slots.admits() {
                 return;
             }
-            if self.work_on(&name, &[]).await.failed {
+            if self.work_on(&name, &[], Told::Pushed).await.failed {
                 // It must not block those behind it.
                 let mut fleet = lock(&self.fleet);
                 fleet.step_aside(&name);

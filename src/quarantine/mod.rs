@@ -15,7 +15,7 @@ mod verdict;
 mod view;
 
 pub use claim::{Claim, ClaimState, Episode, Member, Recovery};
-pub use decide::{Context, Decision, Effect, decide};
+pub use decide::{Context, Decision, Effect, Told, decide};
 pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
 pub use outcome::{Outcome, Verdict};

@@ -199,6 +199,9 @@ impl NodeView {
             && let Standing::OutOfScope(why) | Standing::Untouchable(why) = standing
         {
             self.waiting_for = format!("nothing: it is not isolated although a fault fires, since {why}");
+        } else if let Some(muted) = record.claims.iter().find(|c| c.action.isolates() && c.state == ClaimState::Firing) {
+            let why = muted.muted.as_deref().unwrap_or("silenced, inhibited or muted");
+            self.waiting_for = format!("nothing: {} is {why}, so nothing is begun for it", muted.subject());
         } else if let Some(freeze) = record.claims.iter().find(|c| c.state == ClaimState::Firing) {
             self.waiting_for = format!("{} to end before any release", freeze.subject());
         } else if let Some(left) = record.claims.iter().find(|c| c.state == ClaimState::Released && c.fires()) {
@@ -218,10 +221,15 @@ fn sentence(wait: Option<&Wait>, record: &Record, config: &Config) -> String {
         Some(Wait::Firing) => {
             let mut firing = record.claims.iter().filter(|c| c.state == ClaimState::Firing);
             let first = firing.next().map(Claim::subject).unwrap_or_default();
-            match firing.count() {
-                0 => format!("{first} to end"),
-                n => format!("{first} and {n} more to end"),
-            }
+            let more = match firing.count() {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            // Who vetoed is told, as long as nothing else holds the node.
+            let all_muted = record.claims.iter().filter(|c| c.state == ClaimState::Firing).all(Claim::is_muted);
+            let why = record.claims.iter().find_map(|c| c.muted.as_deref()).unwrap_or("silenced, inhibited or muted");
+            let muted = if all_muted { format!(" ({why})") } else { String::new() };
+            format!("{first}{more} to end{muted}")
         }
         Some(Wait::Held(reason)) => format!("a person: {reason}"),
         Some(Wait::ForeignKey(key)) => {

@@ -3,7 +3,10 @@
 //! Alertmanager retries only 5xx and transport errors; a 4xx is dropped and poisons its group. So: 200 when every alert has an
 //! outcome, 503 when a retry can cure what failed, 400 only for what is no webhook body at all.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use axum::{
     body::Bytes,
@@ -45,12 +48,14 @@ async fn answer(app: &Arc<App>, body: Result<Bytes, BytesRejection>) -> Response
     };
     // A task of its own: axum drops the handler when the client hangs up, and a taint half decided helps nobody.
     let working = Arc::clone(app);
+    let late = Arc::new(AtomicBool::new(false));
+    let too_late = Arc::clone(&late);
     let work = tokio::spawn(async move {
         let number = match &working.observer {
             Some(observer) => observer.body(&delivery).await,
             None => 0,
         };
-        let answer = working.engine.deliver(delivery).await;
+        let answer = working.engine.deliver_unless_late(delivery, &late).await;
         if let Some(observer) = &working.observer {
             observer.answer(number, &answer);
         }
@@ -66,6 +71,9 @@ async fn answer(app: &Arc<App>, body: Result<Bytes, BytesRejection>) -> Response
             tracing::error!(%error, "The work on a delivery ended abnormally.");
             error_response(StatusCode::SERVICE_UNAVAILABLE, "the work on this delivery ended abnormally")
         }
-        Err(_) => error_response(StatusCode::SERVICE_UNAVAILABLE, "the work on this delivery goes on: send it again"),
+        Err(_) => {
+            too_late.store(true, Ordering::Release);
+            error_response(StatusCode::SERVICE_UNAVAILABLE, "the work on this delivery goes on: send it again")
+        }
     }
 }
