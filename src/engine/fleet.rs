@@ -42,7 +42,8 @@ struct Entry {
 fn lasting(view: &NodeView) -> Option<Reason> {
     match view.state {
         NodeState::Suspect => Some(Reason::RecordUnreadable),
-        _ => view.held_back.as_ref().map(|_| Reason::ReleaseHeld),
+        _ if view.held_back.is_some() => Some(Reason::ReleaseHeld),
+        _ => view.muted.as_ref().map(|_| Reason::Silenced),
     }
 }
 

@@ -109,6 +109,8 @@ pub struct Engine {
     fleet: Mutex<Fleet>,
     parked: Mutex<Parked>,
     recent: Mutex<Recent>,
+    /// Nodes on which nothing is begun, by the last pull, and why.
+    vetoed: Mutex<BTreeMap<NodeName, String>>,
     clusters_seen: Mutex<BTreeSet<String>>,
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
@@ -147,6 +149,7 @@ impl Engine {
             fleet: Mutex::default(),
             parked: Mutex::default(),
             recent: Mutex::default(),
+            vetoed: Mutex::default(),
             clusters_seen: Mutex::default(),
             workers: Mutex::default(),
             sink,
@@ -391,6 +394,13 @@ impl Engine {
             view
         });
         let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || v.state != NodeState::Free || v.has_record()).collect();
+        for (name, why) in lock(&self.vetoed).iter() {
+            // What stands on record says so itself.
+            let free = |v: &&mut NodeView| v.name == *name && v.state == NodeState::Free && v.claims.is_empty();
+            if let Some(view) = views.iter_mut().find(free) {
+                view.waiting_for.clone_from(why);
+            }
+        }
         let fleet = lock(&self.fleet);
         for view in views.iter_mut().filter(|v| v.state == NodeState::Pending) {
             view.waiting_for = format!("room: {}", fleet.slots(&view.name, &limits).refusal());

@@ -8,7 +8,7 @@ use super::{Engine, Plan, lock};
 use crate::{
     alert::{Alert, Fingerprint, Pull},
     locate::NodeName,
-    quarantine::{Heard, Outcome, Told},
+    quarantine::{Heard, Outcome, Told, nothing_begun},
 };
 
 /// How long it is remembered when an alert was last heard of by webhook. No pull takes as long.
@@ -86,6 +86,7 @@ impl Engine {
             lock(&self.parked).keep_only(|fp| fires.contains(&fp) || newer.contains(&fp));
         }
 
+        self.note_vetoes(&nodes);
         let mut work = Vec::with_capacity(nodes.len());
         for (number, (name, heard)) in nodes.iter().enumerate() {
             work.push(self.work(number, name, heard.clone(), told));
@@ -100,5 +101,21 @@ impl Engine {
         self.admit_waiting().await;
         self.timers.notify_one();
         came
+    }
+
+    /// Say who vetoed on which node, each once. Of a node that has no record nothing else could tell.
+    fn note_vetoes(&self, nodes: &BTreeMap<NodeName, Vec<Heard<'_>>>) {
+        let veto = |heard: &Vec<Heard<'_>>| {
+            let why = heard.iter().map(|h| h.muted.map(|why| (h, why))).collect::<Option<Vec<_>>>()?;
+            let (heard, why) = why.first()?;
+            let gpu = heard.gpu.as_ref().map(|gpu| format!(" on {gpu}")).unwrap_or_default();
+            Some(nothing_begun(&format!("{}{gpu}", heard.alert.name), why))
+        };
+        let now: BTreeMap<NodeName, String> = nodes.iter().filter_map(|(name, h)| Some((name.clone(), veto(h)?))).collect();
+        let mut vetoed = lock(&self.vetoed);
+        for (node, why) in now.iter().filter(|(node, why)| vetoed.get(*node) != Some(*why)) {
+            tracing::info!(%node, "Muted in Alertmanager: {why}.");
+        }
+        *vetoed = now;
     }
 }

@@ -21,4 +21,5 @@ pub use guard::{Slots, limit};
 pub use outcome::{Outcome, Verdict};
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
 pub use scope::{CONTROL_PLANE, Standing, standing};
+pub(crate) use view::nothing_begun;
 pub use view::{NodeState, NodeView};

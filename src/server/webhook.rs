@@ -18,6 +18,16 @@ use axum::{
 use super::{App, error_response, json_response};
 use crate::alert::parse_body;
 
+/// Set when nobody hears any more how the work on a delivery ends: the answer was given before, or the client hung up.
+#[derive(Default)]
+struct Unanswered(Arc<AtomicBool>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 pub(super) async fn alerts(State(app): State<Arc<App>>, body: Result<Bytes, BytesRejection>) -> Response {
     let response = answer(&app, body).await;
     app.metrics.answered(response.status().as_u16());
@@ -48,8 +58,8 @@ async fn answer(app: &Arc<App>, body: Result<Bytes, BytesRejection>) -> Response
     };
     // A task of its own: axum drops the handler when the client hangs up, and a taint half decided helps nobody.
     let working = Arc::clone(app);
-    let late = Arc::new(AtomicBool::new(false));
-    let too_late = Arc::clone(&late);
+    let unanswered = Unanswered::default();
+    let late = Arc::clone(&unanswered.0);
     let work = tokio::spawn(async move {
         let number = match &working.observer {
             Some(observer) => observer.body(&delivery).await,
@@ -71,9 +81,6 @@ async fn answer(app: &Arc<App>, body: Result<Bytes, BytesRejection>) -> Response
             tracing::error!(%error, "The work on a delivery ended abnormally.");
             error_response(StatusCode::SERVICE_UNAVAILABLE, "the work on this delivery ended abnormally")
         }
-        Err(_) => {
-            too_late.store(true, Ordering::Release);
-            error_response(StatusCode::SERVICE_UNAVAILABLE, "the work on this delivery goes on: send it again")
-        }
+        Err(_) => error_response(StatusCode::SERVICE_UNAVAILABLE, "the work on this delivery goes on: send it again"),
     }
 }
