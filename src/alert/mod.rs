@@ -1,6 +1,7 @@
 //! Alerts as Alertmanager describes them: the wire format, labels, fingerprints and matchers.
 
 mod fingerprint;
+mod groups;
 mod labels;
 mod matcher;
 mod pulled;
@@ -11,6 +12,9 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use fingerprint::{Fingerprint, FingerprintError};
+pub use groups::{
+    AnswerError, Listed, Listing, PeerStatus, Silence, Suppression, parse_groups, parse_receivers, parse_silences, parse_status,
+};
 pub use labels::Labels;
 pub use matcher::{Matcher, MatcherError, Op};
 pub use pulled::{Pull, Pulled};

@@ -15,6 +15,8 @@ use super::{
 };
 use crate::alert::{Matcher, MatcherError};
 
+mod alertmanagers;
+mod http_client;
 mod policies;
 mod report;
 #[cfg(test)]
@@ -129,6 +131,7 @@ impl Check<'_> {
         let guard = self.guard(raw.guard.unwrap_or_default());
         let human_managers = self.human_managers(raw.people.unwrap_or_default());
         let events = self.events(raw.events.unwrap_or_default());
+        let alertmanagers = self.alertmanagers(raw.sources.unwrap_or_default());
         let policies = self.policies(raw.policies, release.as_ref());
         Some(Config {
             instance: instance?,
@@ -140,6 +143,7 @@ impl Check<'_> {
             guard: guard?,
             human_managers: human_managers?,
             events: events?,
+            alertmanagers: alertmanagers?,
             policies: policies?,
         })
     }
