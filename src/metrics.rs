@@ -146,6 +146,7 @@ pub struct Metrics {
     events: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
     pulls: Family<ByResult, Counter>,
+    pull_configured: Gauge,
     pull_complete: Gauge<f64, AtomicU64>,
     pull_duration: Histogram,
     peers: Family<ByState, Gauge>,
@@ -186,6 +187,7 @@ impl Metrics {
             events: Family::default(),
             heartbeat: Gauge::default(),
             pulls: Family::default(),
+            pull_configured: Gauge::default(),
             pull_complete: Gauge::default(),
             pull_duration: Histogram::new(exponential_buckets(0.005, 2.0, 14)),
             peers: Family::default(),
@@ -231,6 +233,11 @@ impl Metrics {
         );
         registry.register("heartbeat_timestamp_seconds", "When a heartbeat alert last arrived", m.heartbeat.clone());
         registry.register("pulls", "Pulls from Alertmanager, by what they came to", m.pulls.clone());
+        registry.register(
+            "pull_configured",
+            "Whether sources.alertmanagers is configured; without it webhooks are all that is known",
+            m.pull_configured.clone(),
+        );
         registry.register(
             "pull_last_complete_timestamp_seconds",
             "When the last complete pull from Alertmanager began",
@@ -350,6 +357,11 @@ impl Metrics {
         for (state, count) in [("answered", answered), ("failed", failed), ("settling", settling)] {
             self.peers.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Whether there is anybody to ask.
+    pub(crate) fn pull_configured(&self, configured: bool) {
+        self.pull_configured.set(i64::from(configured));
     }
 
     /// The configuration was loaded, or could not be.

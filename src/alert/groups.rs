@@ -2,7 +2,7 @@
 //!
 //! As in the webhook body, unknown fields pass and a bad alert is reported alone.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use jiff::Timestamp;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -151,6 +151,17 @@ pub fn parse_groups(body: &[u8], receiver: &str) -> Result<Listing, AnswerError>
     }
     listing.alerts = alerts.into_values().collect();
     Ok(listing)
+}
+
+/// The receivers of all groups of such an answer.
+///
+/// # Errors
+///
+/// If it is not a list.
+pub fn receivers_of(body: &[u8]) -> Result<BTreeSet<String>, AnswerError> {
+    let groups: Vec<Value> = parse(body)?;
+    let name = |group: &Value| group.pointer("/receiver/name").and_then(Value::as_str).map(str::to_owned);
+    Ok(groups.iter().filter_map(name).collect())
 }
 
 /// One alert can be in several groups of a receiver (`continue: true`). If any of them is not muted, it is sent from there.

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use groups::{
     AnswerError, Listed, Listing, PeerStatus, Silence, Suppression, parse_groups, parse_receivers, parse_silences, parse_status,
+    receivers_of,
 };
 pub use labels::Labels;
 pub use matcher::{Matcher, MatcherError, Op};

@@ -20,6 +20,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     Failure, LiveSources, load_config, load_snapshot,
+    pulling::pull_for_ever,
     recording::{Recorder, Recording},
     runtime,
 };
@@ -302,7 +303,8 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         })
         .into_future();
     let mut server = tokio::spawn(server);
-    let mut ticks = tokio::spawn(tick(engine));
+    let mut ticks = tokio::spawn(tick(Arc::clone(&engine)));
+    let mut pulls = tokio::spawn(pull_for_ever(engine, Arc::clone(&app.metrics), recording.clone()));
     tracing::info!(%address, "Listening for alerts.");
 
     loop {
@@ -314,6 +316,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
             ended = &mut ticks => {
                 return Err(Failure::unreachable(format!("timers ended by themselves, and nothing would be released: {ended:?}")));
             }
+            ended = &mut pulls => {
+                return Err(Failure::unreachable(format!("pulls ended by themselves, and lost notifications would stay lost: {ended:?}")));
+            }
             ended = watch_ended(&mut beside) => {
                 return Err(Failure::unreachable(format!("the watch on nodes ended by itself: {ended:?}")));
             }
@@ -324,6 +329,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     }
     tracing::info!("Stopping: finishing what is in flight.");
     ticks.abort();
+    pulls.abort();
     let events = beside.map(|(watch, events)| {
         watch.abort();
         events

@@ -37,6 +37,7 @@ impl Engine {
             );
             tracing::warn!(truncated = delivery.truncated, receiver = %delivery.receiver, "{text}.");
             warnings.push(text);
+            self.want_pull();
         }
         let alerts: Vec<&Alert> = delivery.alerts.iter().filter_map(|a| a.as_ref().ok()).collect();
         {

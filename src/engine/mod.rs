@@ -124,6 +124,10 @@ pub struct Engine {
     counted: AtomicBool,
     /// Told when a timer may have moved.
     pub(crate) timers: tokio::sync::Notify,
+    /// Told when a pull is wanted at once.
+    pub(crate) wanted: tokio::sync::Notify,
+    /// Told when the configuration was replaced.
+    pub(crate) reloaded: tokio::sync::Notify,
 }
 
 impl fmt::Debug for Engine {
@@ -160,6 +164,8 @@ impl Engine {
             side_by_side: SIDE_BY_SIDE,
             counted: AtomicBool::new(false),
             timers: tokio::sync::Notify::new(),
+            wanted: tokio::sync::Notify::new(),
+            reloaded: tokio::sync::Notify::new(),
         }
     }
 
@@ -202,6 +208,15 @@ impl Engine {
         self.config.load_full()
     }
 
+    /// Ask for a pull at once. Whether there is anybody to ask.
+    pub fn want_pull(&self) -> bool {
+        let there_is = self.config.load().alertmanagers.is_some();
+        if there_is {
+            self.wanted.notify_one();
+        }
+        there_is
+    }
+
     /// Replace the configuration and decide every node again that bears a record.
     ///
     /// # Errors
@@ -225,6 +240,7 @@ impl Engine {
         // Limits and hold-downs may have changed: somebody may be let in, and timers may have moved.
         self.admit_waiting().await;
         self.timers.notify_one();
+        self.reloaded.notify_one();
         Ok(())
     }
 

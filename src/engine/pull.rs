@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Engine, Plan, lock};
+use super::{AlertResult, Engine, Plan, lock};
 use crate::{
     alert::{Alert, Fingerprint, Pull},
     locate::NodeName,
-    quarantine::{Heard, Outcome, Told, nothing_begun},
+    quarantine::{Heard, Outcome, Told, Verdict, nothing_begun},
 };
 
 /// How long it is remembered when an alert was last heard of by webhook. No pull takes as long.
@@ -40,8 +40,8 @@ impl Recent {
 /// What a pull came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pulled {
-    /// How many alerts became what.
-    pub outcomes: BTreeMap<Outcome, usize>,
+    /// One per alert that was listed, in their order; none for those that a webhook told more of since.
+    pub results: Vec<AlertResult>,
     /// Nodes that could not be read or written; the next pull tries them again.
     pub failed: usize,
 }
@@ -91,12 +91,24 @@ impl Engine {
         for (number, (name, heard)) in nodes.iter().enumerate() {
             work.push(self.work(number, name, heard.clone(), told));
         }
-        let mut came = Pulled { outcomes: BTreeMap::new(), failed: 0 };
-        for done in self.side_by_side(work).await {
+        let mut came = Pulled { results: Vec::with_capacity(plans.len()), failed: 0 };
+        let mut verdicts: HashMap<Fingerprint, Verdict> = HashMap::new();
+        for (heard, done) in nodes.values().zip(self.side_by_side(work).await) {
             came.failed += usize::from(done.failed);
-            for verdict in done.verdicts {
-                *came.outcomes.entry(verdict.outcome).or_default() += 1;
-            }
+            verdicts.extend(heard.iter().map(|h| h.alert.fingerprint).zip(done.verdicts));
+        }
+        for (plan, _) in &planned {
+            let verdict = verdicts.remove(&plan.alert.fingerprint).filter(|_| plan.passive.is_none());
+            let (outcome, reason) = match (verdict, &plan.passive, &plan.target) {
+                (Some(verdict), ..) => (verdict.outcome, verdict.reason),
+                (None, Some((outcome, reason)), _) => (*outcome, reason.clone()),
+                (None, None, Err(unmapped)) => (Outcome::Unmapped, unmapped.message.clone()),
+                (None, None, Ok(_)) => (Outcome::Unchanged, "nothing to do".to_owned()),
+            };
+            let mut result = AlertResult::of(plan.alert, outcome, reason);
+            result.node = plan.target.as_ref().ok().filter(|_| !plan.is_foreign()).map(|(node, _)| node.clone());
+            result.policy = plan.policy.map(|p| p.name.clone());
+            came.results.push(result);
         }
         self.admit_waiting().await;
         self.timers.notify_one();

@@ -8,7 +8,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::alertmanager::Answer;
-use crate::alert::{Alert, Fingerprint, Pull, Pulled, Silence, Suppression};
+use crate::alert::{Alert, Fingerprint, Listed, Listing, Pull, Pulled, Silence, Suppression};
 
 /// What is shown of a comment, and of a name.
 const SHOWN: usize = 80;
@@ -63,7 +63,8 @@ pub(super) fn unite(begun: Timestamp, settle: Duration, receiver: &str, asked: &
         }
     }
     let answers: Vec<&Answer> = asked.iter().filter_map(|a| a.answer.as_ref().ok()).collect();
-    let (alerts, changes_at) = merge(&answers);
+    let silences = answers.iter().flat_map(|a| &a.silences).map(|s| (s.id.as_str(), s)).collect();
+    let (alerts, changes_at) = merge(answers.iter().flat_map(|a| &a.listing.alerts), &silences);
     (Pull { begun, alerts, incomplete: joined(&reasons), changes_at }, states)
 }
 
@@ -105,14 +106,19 @@ fn joined(reasons: &[String]) -> Option<String> {
     }
 }
 
+/// The alerts of listings whose silences are not known.
+pub(super) fn merge_listings(listings: &[Listing]) -> (Vec<Pulled>, Option<Timestamp>) {
+    merge(listings.iter().flat_map(|l| &l.alerts), &BTreeMap::new())
+}
+
 /// Each alert once, and when the first silence of any ends.
-fn merge(answers: &[&Answer]) -> (Vec<Pulled>, Option<Timestamp>) {
+fn merge<'a>(listed: impl Iterator<Item = &'a Listed>, silences: &BTreeMap<&str, &Silence>) -> (Vec<Pulled>, Option<Timestamp>) {
     struct Found<'a> {
         alert: &'a Alert,
         suppressions: Vec<&'a Suppression>,
     }
     let mut found: BTreeMap<Fingerprint, Found<'_>> = BTreeMap::new();
-    for listed in answers.iter().flat_map(|a| &a.listing.alerts) {
+    for listed in listed {
         let entry = found.entry(listed.alert.fingerprint).or_insert(Found { alert: &listed.alert, suppressions: Vec::new() });
         // The latest: each peer keeps the earliest startsAt that it remembers, so one that ran on may still have that of an
         // episode before, whose late resolve would then end this one. A resolve that is ignored is made good by a later pull; one
@@ -124,7 +130,6 @@ fn merge(answers: &[&Answer]) -> (Vec<Pulled>, Option<Timestamp>) {
         // only delay an action; the other way round we would act on what its owner already has in hand.
         entry.suppressions.extend(&listed.suppression);
     }
-    let silences: BTreeMap<&str, &Silence> = answers.iter().flat_map(|a| &a.silences).map(|s| (s.id.as_str(), s)).collect();
     let names: BTreeMap<Fingerprint, &str> = found.iter().map(|(fp, f)| (*fp, f.alert.name.as_str())).collect();
     let mut changes_at: Option<Timestamp> = None;
     let mut alerts = Vec::with_capacity(found.len());
@@ -132,7 +137,7 @@ fn merge(answers: &[&Answer]) -> (Vec<Pulled>, Option<Timestamp>) {
         for silence in suppressions.iter().flat_map(|s| &s.silenced_by).filter_map(|id| silences.get(id.as_str())) {
             changes_at = Some(changes_at.map_or(silence.ends_at, |at| at.min(silence.ends_at)));
         }
-        let muted = (!suppressions.is_empty()).then(|| clause(suppressions, &silences, &names));
+        let muted = (!suppressions.is_empty()).then(|| clause(suppressions, silences, &names));
         alerts.push(Pulled { alert: Alert::clone(alert), muted });
     }
     (alerts, changes_at)
