@@ -55,7 +55,8 @@ enum Input {
     /// What a pull found: a step of a recording, or an answer of Alertmanager's API.
     Pull {
         name: String,
-        at: Timestamp,
+        /// The latest time that it speaks of, if it speaks of any.
+        at: Option<Timestamp>,
         pull: Pull,
     },
     Pass(SignedDuration),
@@ -92,15 +93,16 @@ impl RecordedPull {
         let delivery = parse_delivery(path, body.as_bytes())?;
         let listed = delivery.alerts.into_iter().flatten().zip(muted);
         let alerts = listed.map(|(alert, muted)| Pulled { alert, muted }).collect();
-        Ok(Input::Pull { name, at: self.at, pull: Pull { begun, alerts, incomplete, changes_at: None } })
+        Ok(Input::Pull { name, at: Some(self.at), pull: Pull { begun, alerts, incomplete, changes_at: None } })
     }
 }
 
 /// An answer of Alertmanager's API, as of a complete pull at the latest time that it speaks of.
 fn answer_of_the_api(path: &str, receiver: Option<&str>) -> Result<Input, Failure> {
     let mut pull = pull_of(&read_bytes(path)?, receiver).map_err(|e| Failure::input(format!("{path}: {e}")))?;
-    let at = pull.alerts.iter().map(|p| p.alert.starts_at).max().unwrap_or(Timestamp::MIN);
-    pull.begun = at;
+    let at = pull.alerts.iter().map(|p| p.alert.starts_at).max();
+    // It was asked for after all the steps before.
+    pull.begun = Timestamp::MAX;
     Ok(Input::Pull { name: file_name(path), at, pull })
 }
 
@@ -185,7 +187,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                     timeline.line(at, &format!("{name}: somebody else changed {subject}"));
                 }
                 Input::Pull { name, at, pull } => {
-                    incident.advance_to(at).await;
+                    if let Some(at) = at {
+                        incident.advance_to(at).await;
+                    }
                     steps.extend(timeline.steps(incident.new_steps()));
                     let came = incident.engine().pull(&pull).await;
                     timeline.pull(incident.now(), &name, &pull, &came.results);

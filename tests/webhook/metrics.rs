@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 25] = [
+const PROMISED: [(&str, &str); 26] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -25,6 +25,7 @@ const PROMISED: [(&str, &str); 25] = [
     ("gpu_quarantine_kubernetes_request_duration_seconds", "histogram"),
     ("gpu_quarantine_events", "counter"),
     ("gpu_quarantine_heartbeat_timestamp_seconds", "gauge"),
+    ("gpu_quarantine_pull_configured", "gauge"),
     ("gpu_quarantine_pulls", "counter"),
     ("gpu_quarantine_pull_last_complete_timestamp_seconds", "gauge"),
     ("gpu_quarantine_pull_duration_seconds", "histogram"),
