@@ -346,6 +346,11 @@ impl Metrics {
         self.peers(peers);
     }
 
+    #[cfg(test)]
+    pub(crate) fn pulls_of(&self, result: PullResult) -> u64 {
+        self.pulls.get_or_create(&ByResult { result: result.as_str() }).get()
+    }
+
     fn peers(&self, PeerStates { answered, failed, settling }: PeerStates) {
         for (state, count) in [("answered", answered), ("failed", failed), ("settling", settling)] {
             self.peers.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
