@@ -65,9 +65,8 @@ fn until_change(changes_at: Option<Timestamp>, now: Timestamp) -> Option<Duratio
 
 /// From 0.9 to 1.1 of the interval, so that several instances do not ask at the same time for ever.
 fn jittered(interval: Duration, random: u64) -> Duration {
-    let tenth = interval / 10;
     let thousandths = u32::try_from(random % 2001).unwrap_or(0);
-    interval - tenth + tenth * thousandths / 1000
+    interval * 9 / 10 + interval / 10 * thousandths / 1000
 }
 
 #[cfg(test)]

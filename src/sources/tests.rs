@@ -46,7 +46,7 @@ async fn reason(answers: impl Fn(&str) -> Option<Response<Full<axum::body::Bytes
 
 #[tokio::test]
 async fn a_peer_is_asked_for_our_receiver_alone_and_for_its_status_last() {
-    let server = Server::start(None, |path| alertmanager(path, GROUPS)).await;
+    let server = Server::start(None, |path| Some(alertmanager(path, GROUPS))).await;
     let metrics = Arc::new(Metrics::new());
     let settings = configured(&format!("urls: ['http://{}/am/']", server.address), "");
     let pull = Sources::new(settings, Arc::clone(&metrics)).pull(NOW.parse().unwrap()).await;
@@ -70,7 +70,7 @@ async fn a_peer_is_asked_for_our_receiver_alone_and_for_its_status_last() {
 
 #[tokio::test]
 async fn without_alerts_the_receiver_must_be_known_and_no_silence_matters() {
-    let server = Server::start(None, |path| alertmanager(path, "[]")).await;
+    let server = Server::start(None, |path| Some(alertmanager(path, "[]"))).await;
     let mut settings = configured(&urls(&[&server]), "");
     assert_eq!(pull_of(settings.clone()).await.incomplete, None);
     let paths = server.paths();
@@ -84,7 +84,7 @@ async fn without_alerts_the_receiver_must_be_known_and_no_silence_matters() {
 async fn silences_that_cannot_be_had_do_not_make_a_pull_incomplete() {
     let server = Server::start(None, |path| match path {
         "/api/v2/silences" => Some(answer(500, "")),
-        _ => alertmanager(path, GROUPS),
+        _ => Some(alertmanager(path, GROUPS)),
     })
     .await;
     let pull = pull_of(configured(&urls(&[&server]), "")).await;
@@ -94,8 +94,10 @@ async fn silences_that_cannot_be_had_do_not_make_a_pull_incomplete() {
 
 #[tokio::test]
 async fn one_peer_that_is_down_makes_a_pull_incomplete_and_loses_nothing_of_the_other() {
-    let (up, down) =
-        (Server::start(None, |path| alertmanager(path, GROUPS)).await, Server::start(None, |_| Some(answer(503, ""))).await);
+    let (up, down) = (
+        Server::start(None, |path| Some(alertmanager(path, GROUPS))).await,
+        Server::start(None, |_| Some(answer(503, ""))).await,
+    );
     let metrics = Arc::new(Metrics::new());
     let pull = Sources::new(configured(&urls(&[&up, &down]), ""), Arc::clone(&metrics)).pull(NOW.parse().unwrap()).await;
     assert_eq!(pull.alerts.len(), 5);
@@ -108,7 +110,7 @@ async fn one_peer_that_is_down_makes_a_pull_incomplete_and_loses_nothing_of_the_
 
 #[tokio::test]
 async fn every_address_behind_a_name_is_asked() {
-    let server = Server::start(None, |path| alertmanager(path, GROUPS)).await;
+    let server = Server::start(None, |path| Some(alertmanager(path, GROUPS))).await;
     let dns = format!("dns: {{name: '127.0.0.1:{}', path: /am}}", server.address.port());
     assert_eq!(pull_of(configured(&dns, "")).await.incomplete, None);
     assert!(server.paths()[0].starts_with("/am/api/v2/alerts/groups?"));
@@ -119,7 +121,7 @@ async fn every_address_behind_a_name_is_asked() {
 
 #[tokio::test]
 async fn basic_authentication_and_headers_are_sent() {
-    let server = Server::start(None, |path| alertmanager(path, "[]")).await;
+    let server = Server::start(None, |path| Some(alertmanager(path, "[]"))).await;
     let files = TempDir::new().unwrap();
     fs::write(files.path().join("password"), "hunter2\n").unwrap();
     fs::write(files.path().join("header"), " three \n").unwrap();
@@ -138,7 +140,7 @@ async fn basic_authentication_and_headers_are_sent() {
 
 #[tokio::test]
 async fn a_token_is_read_again_for_each_pull() {
-    let server = Server::start(None, |path| alertmanager(path, "[]")).await;
+    let server = Server::start(None, |path| Some(alertmanager(path, "[]"))).await;
     let files = TempDir::new().unwrap();
     let token = files.path().join("token");
     let http = format!("authorization: {{credentials_file: {}}}", token.display());
@@ -172,7 +174,7 @@ async fn an_error_says_what_was_asked_and_what_to_do(#[case] code: u16, #[case] 
 
 #[tokio::test]
 async fn a_redirect_is_refused_and_not_followed() {
-    let elsewhere = Server::start(None, |path| alertmanager(path, "[]")).await;
+    let elsewhere = Server::start(None, |path| Some(alertmanager(path, "[]"))).await;
     let to = format!("http://{}/login?token=hunter2", elsewhere.address);
     let why = reason(move |_| {
         let mut answer = answer(302, "");
@@ -208,7 +210,7 @@ async fn an_answer_that_is_too_large_is_not_kept() {
 #[case::a_group("[7]", "listed 1 alerts that cannot be read")]
 #[tokio::test]
 async fn garbage_proves_nothing(#[case] body: &'static str, #[case] want: &str) {
-    let why = reason(move |path| alertmanager(path, body)).await;
+    let why = reason(move |path| Some(alertmanager(path, body))).await;
     assert!(why.contains(want), "{why}");
 }
 
@@ -222,8 +224,24 @@ async fn a_peer_that_is_not_there_is_named_with_the_cause() {
 
 #[tokio::test]
 async fn the_age_of_a_peer_is_told_by_its_own_clock() {
-    let server = Server::start(None, |path| alertmanager(path, "[]")).await;
+    let server = Server::start(None, |path| Some(alertmanager(path, "[]"))).await;
     let client = Client::new(&configured(&urls(&[&server]), "")).unwrap();
     let answer = client.ask(&PeerUrl::parse(&format!("http://{}", server.address)).unwrap(), "gpu.quarantine").await.unwrap();
     assert_eq!(answer.age.map(|age| age.as_millis()), Some(3_599_500));
+}
+
+#[tokio::test]
+async fn the_loop_hands_on_what_it_pulled_and_can_run_in_a_task_of_its_own() {
+    let server = Server::start(None, |path| Some(alertmanager(path, GROUPS))).await;
+    let sources = Sources::new(configured(&urls(&[&server]), ""), Arc::new(Metrics::new()));
+    let (sender, mut pulls) = tokio::sync::mpsc::unbounded_channel();
+    let task = tokio::spawn(async move {
+        let consume = move |pull: Pull| -> futures::future::BoxFuture<'static, ()> {
+            sender.send(pull).unwrap();
+            Box::pin(async {})
+        };
+        poll::run(&sources, || NOW.parse().unwrap(), &tokio::sync::Notify::new(), consume).await;
+    });
+    assert_eq!(pulls.recv().await.map(|pull| (pull.incomplete, pull.alerts.len())), Some((None, 5)));
+    task.abort();
 }

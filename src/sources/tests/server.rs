@@ -101,7 +101,7 @@ pub(super) fn answer(code: u16, body: impl Into<Bytes>) -> Response<Full<Bytes>>
 }
 
 /// An Alertmanager that has run for an hour. `groups` is what it lists.
-pub(super) fn alertmanager(path: &str, groups: &'static str) -> Option<Response<Full<Bytes>>> {
+pub(super) fn alertmanager(path: &str, groups: &'static str) -> Response<Full<Bytes>> {
     let path = path.split('?').next().unwrap();
     let body = match path.strip_prefix("/am").unwrap_or(path) {
         "/api/v2/alerts/groups" => groups,
@@ -110,9 +110,9 @@ pub(super) fn alertmanager(path: &str, groups: &'static str) -> Option<Response<
         "/api/v2/status" => {
             r#"{"cluster":{"status":"ready"},"uptime":"2026-03-01T12:00:00.5Z","versionInfo":{"version":"0.33.1"}}"#
         }
-        _ => return Some(answer(404, "")),
+        _ => return answer(404, ""),
     };
     let mut answer = answer(200, body);
     answer.headers_mut().insert(header::DATE, "Sun, 01 Mar 2026 13:00:00 GMT".parse().unwrap());
-    Some(answer)
+    answer
 }

@@ -56,7 +56,7 @@ impl Authority {
         };
         let chain = vec![CertificateDer::from_pem_file(self.file("server.crt")).unwrap()];
         let key = PrivateKeyDer::from_pem_file(self.file("server.key")).unwrap();
-        Server::start(Some(builder.with_single_cert(chain, key).unwrap()), |path| alertmanager(path, "[]")).await
+        Server::start(Some(builder.with_single_cert(chain, key).unwrap()), |path| Some(alertmanager(path, "[]"))).await
     }
 }
 
