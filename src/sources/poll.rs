@@ -43,22 +43,23 @@ async fn poll<F: Future<Output = Pull>>(
     mut consume: impl FnMut(Pull) -> BoxFuture<'static, ()>,
 ) {
     loop {
-        let began = Instant::now();
-        let pulled = pull(now()).await;
+        let (began, asked_at) = (Instant::now(), now());
+        let pulled = pull(asked_at).await;
         let changes_at = pulled.changes_at;
         consume(pulled).await;
         let done = Instant::now();
-        let regular = began + jittered(interval, RandomState::new().hash_one(()));
-        let due = until_change(changes_at, now()).map_or(regular, |wait| regular.min(done + wait));
+        let regular = jittered(interval, RandomState::new().hash_one(()));
+        let due = began + until_change(changes_at, asked_at).map_or(regular, |wait| regular.min(wait));
         // Woken or due, it makes no difference.
         drop(timeout_at(due, wake.notified()).await);
         sleep_until(done + LEAST).await;
     }
 }
 
-/// How long until a silence is over. One that should be over by our clock has no say: the clock of its peer lags behind.
-fn until_change(changes_at: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
-    let wait = changes_at?.duration_since(now);
+/// How long from the beginning of a pull until a silence that it saw is over. One that should have been over by our clock has no
+/// say: the clock of its peer lags behind.
+fn until_change(changes_at: Option<Timestamp>, asked_at: Timestamp) -> Option<Duration> {
+    let wait = changes_at?.duration_since(asked_at);
     let wait = Duration::try_from(wait).ok().filter(|wait| !wait.is_zero())?;
     Some(wait + AFTER_SILENCE)
 }

@@ -102,6 +102,15 @@ async fn it_pulls_a_second_after_a_silence_ends_and_not_again_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silence_that_ends_during_a_pull_leads_to_another_one_after_it() {
+    let running = start(Duration::from_secs(5), Some(3));
+    pass(20).await;
+    let pulls = running.pulls();
+    assert_eq!(pulls.len(), 2, "{pulls:?}");
+    assert!((5.9..6.5).contains(&pulls[1]), "{pulls:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pull_that_takes_longer_than_the_interval_is_followed_by_the_next_after_a_second() {
     let running = start(Duration::from_secs(100), None);
     pass(150).await;
