@@ -255,30 +255,34 @@ impl Metrics {
             "When the configuration was last loaded",
             m.reload_time.clone(),
         );
-        // Series exist from the start, so that an increase from nothing is seen.
+        m.begin_series();
+        Self { registry, ..m }
+    }
+
+    /// Series exist from the start, so that an increase from nothing is seen.
+    fn begin_series(&self) {
         for outcome in Outcome::ALL {
-            drop(m.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() }));
+            drop(self.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() }));
         }
         for reason in UnmappedReason::ALL {
-            drop(m.unmapped.get_or_create(&ByReason { reason: reason.as_str() }));
+            drop(self.unmapped.get_or_create(&ByReason { reason: reason.as_str() }));
         }
         for reason in ClusterError::REASONS {
-            drop(m.write_failures.get_or_create(&ByReason { reason }));
+            drop(self.write_failures.get_or_create(&ByReason { reason }));
         }
         for verb in ["get", "list", "patch"] {
-            drop(m.kubernetes.get_or_create(&ByCall { verb, outcome: "ok" }));
+            drop(self.kubernetes.get_or_create(&ByCall { verb, outcome: "ok" }));
         }
         for code in [200, 400, 413, 503] {
-            drop(m.requests.get_or_create(&ByCode { code }));
+            drop(self.requests.get_or_create(&ByCode { code }));
         }
         for result in EventResult::ALL {
-            drop(m.events.get_or_create(&ByResult { result: result.as_str() }));
+            drop(self.events.get_or_create(&ByResult { result: result.as_str() }));
         }
         for result in PullResult::ALL {
-            drop(m.pulls.get_or_create(&ByResult { result: result.as_str() }));
+            drop(self.pulls.get_or_create(&ByResult { result: result.as_str() }));
         }
-        m.peers(PeerStates::default());
-        Self { registry, ..m }
+        self.peers(PeerStates::default());
     }
 
     /// Make the series of every policy, so that their first action is an increase.
@@ -351,6 +355,11 @@ impl Metrics {
         }
         self.pull_duration.observe(took.as_secs_f64());
         self.peers(peers);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pulls_of(&self, result: PullResult) -> u64 {
+        self.pulls.get_or_create(&ByResult { result: result.as_str() }).get()
     }
 
     fn peers(&self, PeerStates { answered, failed, settling }: PeerStates) {

@@ -198,8 +198,8 @@ impl Client {
         // A receiver that is misspelt has no alerts either, and would prove every fault gone.
         let has_receiver = listing.has_group
             || self.get(peer, "/api/v2/receivers", parse_receivers).await?.0.iter().any(|name| name == receiver);
-        let silenced = listing.alerts.iter().any(|a| a.suppression.as_ref().is_some_and(|s| !s.silenced_by.is_empty()));
-        let silences = if silenced { self.silences(peer).await } else { Vec::new() };
+        let any_silenced = listing.alerts.iter().any(|a| a.suppression.as_ref().is_some_and(|s| !s.silenced_by.is_empty()));
+        let silences = if any_silenced { self.silences(peer).await } else { Vec::new() };
         let (status, date) = self.get(peer, "/api/v2/status", parse_status).await?;
         let age = date.zip(status.started).map(|(now, started)| now.duration_since(started));
         Ok(Answer { listing, silences, status, age, has_receiver })

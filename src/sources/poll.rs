@@ -43,31 +43,31 @@ async fn poll<F: Future<Output = Pull>>(
     mut consume: impl FnMut(Pull) -> BoxFuture<'static, ()>,
 ) {
     loop {
-        let began = Instant::now();
-        let pulled = pull(now()).await;
+        let (began, asked_at) = (Instant::now(), now());
+        let pulled = pull(asked_at).await;
         let changes_at = pulled.changes_at;
         consume(pulled).await;
         let done = Instant::now();
-        let regular = began + jittered(interval, RandomState::new().hash_one(()));
-        let due = until_change(changes_at, now()).map_or(regular, |wait| regular.min(done + wait));
+        let regular = jittered(interval, RandomState::new().hash_one(()));
+        let due = began + until_change(changes_at, asked_at).map_or(regular, |wait| regular.min(wait));
         // Woken or due, it makes no difference.
         drop(timeout_at(due, wake.notified()).await);
         sleep_until(done + LEAST).await;
     }
 }
 
-/// How long until a silence is over. One that should be over by our clock has no say: the clock of its peer lags behind.
-fn until_change(changes_at: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
-    let wait = changes_at?.duration_since(now);
+/// How long from the beginning of a pull until a silence that it saw is over. One that should have been over by our clock has no
+/// say: the clock of its peer lags behind.
+fn until_change(changes_at: Option<Timestamp>, asked_at: Timestamp) -> Option<Duration> {
+    let wait = changes_at?.duration_since(asked_at);
     let wait = Duration::try_from(wait).ok().filter(|wait| !wait.is_zero())?;
     Some(wait + AFTER_SILENCE)
 }
 
 /// From 0.9 to 1.1 of the interval, so that several instances do not ask at the same time for ever.
 fn jittered(interval: Duration, random: u64) -> Duration {
-    let tenth = interval / 10;
     let thousandths = u32::try_from(random % 2001).unwrap_or(0);
-    interval - tenth + tenth * thousandths / 1000
+    interval * 9 / 10 + interval / 10 * thousandths / 1000
 }
 
 #[cfg(test)]

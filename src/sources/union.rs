@@ -144,7 +144,7 @@ fn merge<'a>(listed: impl Iterator<Item = &'a Listed>, silences: &BTreeMap<&str,
 }
 
 /// Why nothing is sent of an alert, for people. A silence comes first, since it has an owner.
-fn clause(suppressions: &[&Suppression], silences: &BTreeMap<&str, &Silence>, names: &BTreeMap<Fingerprint, &str>) -> String {
+fn clause(suppressions: &[&Suppression], known: &BTreeMap<&str, &Silence>, names: &BTreeMap<Fingerprint, &str>) -> String {
     let all = |of: fn(&Suppression) -> &Vec<String>| -> BTreeSet<&str> {
         suppressions.iter().flat_map(|s| of(s)).map(String::as_str).collect()
     };
@@ -152,7 +152,7 @@ fn clause(suppressions: &[&Suppression], silences: &BTreeMap<&str, &Silence>, na
     let more = |count: usize| if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
     if let Some(id) = silenced.first() {
         // The one that ends last is the one that counts.
-        let last = silenced.iter().filter_map(|id| silences.get(id)).max_by_key(|s| (s.ends_at, s.id.as_str()));
+        let last = silenced.iter().filter_map(|id| known.get(id)).max_by_key(|s| (s.ends_at, s.id.as_str()));
         let which = match last {
             Some(s) => format!("by {} until {}: \"{}\"", line(&s.created_by), s.ends_at, line(&s.comment)),
             None => format!("by the silence {}", line(id)),
@@ -160,8 +160,8 @@ fn clause(suppressions: &[&Suppression], silences: &BTreeMap<&str, &Silence>, na
         return format!("silenced {which}{}", more(silenced.len()));
     }
     if let Some(by) = inhibited.first() {
-        let named = inhibited.iter().find_map(|fp| names.get(&fp.parse().ok()?).copied()).unwrap_or(by);
-        return format!("inhibited by {}{}", line(named), more(inhibited.len()));
+        let source = inhibited.iter().find_map(|fp| names.get(&fp.parse().ok()?).copied()).unwrap_or(by);
+        return format!("inhibited by {}{}", line(source), more(inhibited.len()));
     }
     match muted.first() {
         Some(interval) => format!("muted by the time interval {}{}", line(interval), more(muted.len())),

@@ -8,7 +8,7 @@ use serde_saphyr::Spanned;
 use super::{Check, report::Place};
 use crate::policy::{
     Alertmanagers, DnsPeers, PeerUrl, Peers,
-    raw::{Opt, RawAlertmanagers, RawDns, RawSources},
+    raw::{RawAlertmanagers, RawDns},
 };
 
 const DEFAULT_POLL_INTERVAL: &str = "1m";
@@ -20,9 +20,7 @@ const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration
 const SETTLES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 60 * 60);
 
 impl Check<'_> {
-    /// `Some(None)` if none are configured.
-    pub(super) fn alertmanagers(&mut self, raw: RawSources) -> Option<Option<Alertmanagers>> {
-        let Some(raw) = raw.alertmanagers else { return Some(None) };
+    pub(super) fn alertmanagers(&mut self, raw: Spanned<RawAlertmanagers>) -> Option<Alertmanagers> {
         let place = Place::of(&raw);
         let raw = raw.value;
         let peers = self.peers(&raw, place);
@@ -39,14 +37,14 @@ impl Check<'_> {
         let timeout = self.text_or(raw.timeout, DEFAULT_TIMEOUT, |t| duration("timeout", t, &TIMEOUTS));
         let settle = self.text_or(raw.settle, DEFAULT_SETTLE, |t| duration("settle", t, &SETTLES));
         let http = self.http_options(raw.http.unwrap_or_default());
-        Some(Some(Alertmanagers {
+        Some(Alertmanagers {
             peers: peers?,
             receiver: receiver?,
             poll_interval: poll_interval?,
             timeout: timeout?,
             settle: settle?,
             http: http?,
-        }))
+        })
     }
 
     fn peers(&mut self, raw: &RawAlertmanagers, place: Place) -> Option<Peers> {
@@ -94,14 +92,6 @@ impl Check<'_> {
         };
         let (host, port) = address?;
         Some(DnsPeers { host, port, scheme: scheme?, path: path? })
-    }
-
-    /// The same value given twice, inline and as a file.
-    pub(super) fn exclusive<A, B>(&mut self, one: &Opt<A>, other: &Opt<B>, names: &str) -> Option<()> {
-        match (one, other) {
-            (Some(_), Some(other)) => self.refuse(Place::of(other), format!("{names} exclude each other; remove one")),
-            _ => Some(()),
-        }
     }
 }
 

@@ -52,36 +52,37 @@ impl Check<'_> {
             }),
             None => self.refuse(place, "basic_auth has no username; add `username: ...`"),
         };
-        let exclusive = self.exclusive(&raw.password, &raw.password_file, "password and password_file");
-        let password = self.secret_from(raw.password, raw.password_file.as_ref());
-        exclusive?;
-        Some(Authorization::Basic { username: username?, password: password? })
+        let password = match (&raw.password, &raw.password_file) {
+            (None, None) => None,
+            _ => Some(self.secret(raw.password, raw.password_file, "password and password_file")),
+        };
+        let password = match password {
+            Some(password) => Some(password?),
+            None => None,
+        };
+        Some(Authorization::Basic { username: username?, password })
     }
 
     fn authorization(&mut self, raw: Spanned<RawAuthorization>) -> Option<Authorization> {
         let place = Place::of(&raw);
         let raw = raw.value;
         let kind = self.text_or(raw.kind, "Bearer", authorization_type);
-        let exclusive = self.exclusive(&raw.credentials, &raw.credentials_file, "credentials and credentials_file");
-        let credentials = match &raw.credentials {
-            Some(inline) if HeaderValue::from_str(inline.value.reveal()).is_err() => {
+        let credentials = match (&raw.credentials, &raw.credentials_file) {
+            (None, None) => self.refuse(place, "authorization has no credentials; add `credentials_file: ...`"),
+            (Some(inline), None) if HeaderValue::from_str(inline.value.reveal()).is_err() => {
                 self.refuse(Place::of(inline), "credentials hold characters that no header can; use credentials_file")
             }
-            _ => self.secret_from(raw.credentials, raw.credentials_file.as_ref()),
+            _ => self.secret(raw.credentials, raw.credentials_file, "credentials and credentials_file"),
         };
-        let credentials = match credentials {
-            Some(None) => self.refuse(place, "authorization has no credentials; add `credentials_file: ...`"),
-            other => other.flatten(),
-        };
-        exclusive?;
         Some(Authorization::Token { kind: kind?, credentials: credentials? })
     }
 
-    fn secret_from(&mut self, inline: Opt<Secret>, file: Option<&Spanned<String>>) -> Option<Option<SecretFrom>> {
+    /// One of the two must be given.
+    fn secret(&mut self, inline: Opt<Secret>, file: Opt<String>, names: &str) -> Option<SecretFrom> {
         match (inline, file) {
-            (_, Some(file)) => self.text(file, path).map(SecretFrom::File).map(Some),
-            (Some(inline), None) => Some(Some(SecretFrom::Text(inline.value))),
-            (None, None) => Some(None),
+            (Some(_), Some(file)) => self.refuse(Place::of(&file), format!("{names} exclude each other; remove one")),
+            (_, Some(file)) => self.text(&file, path).map(SecretFrom::File),
+            (inline, None) => inline.map(|inline| SecretFrom::Text(inline.value)),
         }
     }
 

@@ -130,16 +130,17 @@ impl<'a> Source<'a> {
         if verbatim { Place { column: place.column + quote + column - 1, ..place } } else { place }
     }
 
-    /// Whether a line may hold a secret: it has the key `http`, or follows it in the same top-level section. Told from the text
-    /// alone, since a file that cannot be parsed must not show its secrets either, and rather too often than too seldom.
+    /// Whether a line may hold a secret: it has the key `http`, or follows it in the same top-level section, or has a URL with
+    /// user info. Told from the text alone, since a file that cannot be parsed must not show its secrets either, and rather too often than too seldom.
     fn hides(&self, number: usize) -> bool {
         let flow = self.text.trim_start().starts_with('{');
         let mut hides = false;
         for line in self.lines().take(number) {
-            let top = line.starts_with(|c: char| !c.is_whitespace() && c != '#');
+            // Not any text at the margin: a secret can go on there, in a file that is wrong for it.
+            let top = line.split_once(':').is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
             hides = (hides && (flow || !top)) || has_http_key(line);
         }
-        hides
+        hides || self.line(number).split("://").skip(1).any(|rest| rest.contains('@'))
     }
 
     fn snippet(&self, problem: &Problem) -> String {
