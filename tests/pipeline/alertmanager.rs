@@ -69,6 +69,19 @@ impl Alertmanager {
         self.process.get_or_insert_with(|| Process::start(&self.program, &self.args, &log, None));
     }
 
+    /// Replace parts of its configuration, and let it load that.
+    pub(crate) async fn reconfigure(&self, changes: &[(&str, &str)]) {
+        let file = self.dir.path().join("alertmanager.yaml");
+        let mut text = fs::read_to_string(&file).expect("its configuration");
+        for (from, to) in changes {
+            assert!(text.contains(from), "{from} is not in\n{text}");
+            text = text.replace(from, to);
+        }
+        fs::write(&file, text).expect("the directory is writable");
+        let answer = self.http.send("POST", &format!("{}/-/reload", self.url()), None).await;
+        assert!(matches!(answer, Ok((200, _))), "{answer:?}\n{}", self.tail());
+    }
+
     /// Wait until it serves.
     pub(crate) async fn wait_ready(&self) {
         eventually("Alertmanager is ready", Duration::from_secs(30), async || {

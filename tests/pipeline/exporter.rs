@@ -46,7 +46,8 @@ const FIELDS: [(&str, u64); 11] = [
 ];
 const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
 const XIDS: &str = "DCGM_EXP_XID_ERRORS_TOTAL";
-const ROW_REMAP_PENDING: &str = "DCGM_FI_DEV_ROW_REMAP_PENDING";
+/// The field of [`Edit::RowRemapPending`].
+pub(crate) const ROW_REMAP_PENDING: &str = "DCGM_FI_DEV_ROW_REMAP_PENDING";
 const FABRIC_MANAGER: &str = "DCGM_FI_DEV_FABRIC_MANAGER_STATUS";
 
 /// A change, by [`Exporter::edit`] or as JSON posted to `/edit`.
@@ -57,6 +58,8 @@ pub(crate) enum Edit {
     Xid { gpu: usize, code: u64 },
     /// Rows of memory of a GPU wait for its reset.
     RowRemapPending { gpu: usize },
+    /// They are replaced.
+    RowsRemapped { gpu: usize },
     /// The fabric manager of the node fails.
     FabricFailed,
     /// A GPU is gone.
@@ -168,6 +171,7 @@ impl Gpus {
                 *self.counted.entry((gpu, code)).or_default() += 1;
             }
             Edit::RowRemapPending { gpu } => drop(self.changed.insert((gpu, ROW_REMAP_PENDING), 1)),
+            Edit::RowsRemapped { gpu } => drop(self.changed.remove(&(gpu, ROW_REMAP_PENDING))),
             Edit::FabricFailed => self.changed.extend((0..self.count).map(|gpu| ((gpu, FABRIC_MANAGER), 4))),
             Edit::Drop { gpu } => self.dropped.push(gpu),
             Edit::Clear => {

@@ -24,9 +24,15 @@ mod service;
 #[cfg(test)]
 mod alertmanager;
 #[cfg(test)]
+mod duplicates;
+#[cfg(test)]
 mod exporter;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod latency;
+#[cfg(test)]
+mod muted;
 #[cfg(test)]
 mod pipeline;
 #[cfg(test)]
@@ -34,8 +40,14 @@ mod prometheus;
 #[cfg(test)]
 mod relay;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
+mod sources;
+#[cfg(test)]
 mod times;
 #[cfg(test)]
 mod watcher;
 #[cfg(test)]
 mod web;
+#[cfg(test)]
+mod webhook;

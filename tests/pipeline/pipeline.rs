@@ -1,6 +1,9 @@
 //! The whole: exporters, Prometheus, Alertmanager, a relay, the service, the API server.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -13,12 +16,20 @@ use crate::{
     process::{eventually, in_path, required, unique},
     prometheus::{Prometheus, Wiring},
     relay::Relay,
-    service::Service,
+    service::{Http, Service},
     times::Times,
 };
 
 const MISSING: &str = "tests of the whole pipeline need `prometheus` and `alertmanager` in the PATH (Debian: prometheus, \
                        prometheus-alertmanager)";
+
+/// The names of replicas of Prometheus.
+const REPLICAS: [&str; 2] = ["a", "b"];
+
+/// A fault that is over when its field is well again: no person is needed for the release.
+pub(crate) const FAULT: Edit = Edit::RowRemapPending { gpu: 0 };
+/// Its alert.
+pub(crate) const ALERT: &str = "GpuRowRemapPending";
 
 /// How many of everything; `Plan::default()` is one of each.
 #[derive(Debug, Clone)]
@@ -32,8 +43,8 @@ pub(crate) struct Plan {
     pub(crate) route: Vec<(&'static str, String)>,
     /// Whether the service pulls.
     pub(crate) pull: bool,
-    /// The hold-down.
-    pub(crate) after: &'static str,
+    /// The hold-down: three times group_interval.
+    pub(crate) after: Duration,
 }
 
 impl Default for Plan {
@@ -46,7 +57,7 @@ impl Default for Plan {
             times: Times::Compressed,
             route: Vec::new(),
             pull: false,
-            after: "6s",
+            after: Duration::from_secs(6),
         }
     }
 }
@@ -73,15 +84,17 @@ pub(crate) struct Pipeline {
     pub(crate) alertmanagers: Vec<Alertmanager>,
     pub(crate) relay: Relay,
     pub(crate) service: Service,
+    after: Duration,
+    http: Http,
     _permit: SemaphorePermit<'static>,
 }
 
 /// The configuration of the service: what is pulled from, if anything.
 fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager]) -> String {
     let mut text = format!(
-        "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nrelease: {{after: {}, require: [resolved]}}\n\
+        "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nrelease: {{after: {}s, require: [resolved]}}\n\
          guard:\n  max_isolated: {{count: 100, percent: 100}}\n",
-        plan.after
+        plan.after.as_secs()
     );
     if plan.pull {
         let urls: Vec<String> = alertmanagers.iter().map(|a| format!("{:?}", a.url())).collect();
@@ -124,9 +137,12 @@ impl Pipeline {
         let alertmanagers = Alertmanager::prepare(&alertmanager, &route, plan.alertmanagers);
         service.configure(&config(&scope, &plan, &alertmanagers));
         service.launch();
-        let mut this = Self { nodes, names, exporters, prometheuses: Vec::new(), alertmanagers, relay, service, _permit: permit };
+        let mut this = Self { nodes, names, exporters, prometheuses: Vec::new(), alertmanagers, relay, service, after: plan.after, http: Http::new(), _permit: permit };
         for i in 0..plan.prometheuses {
-            let mut one = this.with_wiring(i, &this.addresses(), |wiring| Prometheus::prepare(&prometheus, plan.times, wiring));
+            let (exporters, alertmanagers, service) = (this.targets(), this.addresses(), this.service.address());
+            let wiring =
+                Wiring { exporters: &exporters, service: &service, alertmanagers: &alertmanagers, replica: REPLICAS[i], lost: None };
+            let mut one = Prometheus::prepare(&prometheus, plan.times, &wiring);
             one.launch();
             this.prometheuses.push(one);
         }
@@ -151,13 +167,6 @@ impl Pipeline {
         self.alertmanagers.iter().map(Alertmanager::address).collect()
     }
 
-    /// Do something with the wiring of a Prometheus that tells these Alertmanagers.
-    pub(crate) fn with_wiring<T>(&self, replica: usize, alertmanagers: &[String], f: impl FnOnce(&Wiring<'_>) -> T) -> T {
-        let exporters: Vec<_> = self.names.iter().cloned().zip(self.exporters.iter().map(Exporter::address)).collect();
-        let replica = ["a", "b"][replica];
-        f(&Wiring { exporters: &exporters, service: &self.service.address(), alertmanagers, replica })
-    }
-
     /// The name of the first node, which most tests are about.
     pub(crate) fn node(&self) -> &str {
         &self.names[0]
@@ -166,6 +175,45 @@ impl Pipeline {
     /// Change something about the first node's GPUs.
     pub(crate) fn edit(&self, edit: Edit) {
         self.exporters[0].edit(edit);
+    }
+
+    /// The hold-down.
+    pub(crate) fn hold_down(&self) -> Duration {
+        self.after
+    }
+
+    /// Let the service pull now, and wait until it did.
+    pub(crate) async fn pull(&self) {
+        let answer = self.http.send("POST", &format!("http://{}/api/v1/pull", self.service.address()), None).await;
+        assert!(matches!(answer, Ok((200, _))), "{answer:?}\n{}", self.tail());
+    }
+
+    /// Let it pull again and again for so long.
+    pub(crate) async fn pulls_for(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.pull().await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Wait for longer than the hold-down: whatever may be given back is.
+    pub(crate) async fn wait_settled(&self) {
+        let end = Instant::now() + self.after + Duration::from_secs(2);
+        eventually("the hold-down has passed", self.after * 3, async || if Instant::now() > end { Ok(()) } else { Err("not yet") })
+            .await;
+    }
+
+    /// Give a Prometheus these Alertmanagers, and let it lose a field.
+    pub(crate) async fn rewire(&self, replica: usize, alertmanagers: &[String], lost: Option<&str>) {
+        let exporters = self.targets();
+        let service = self.service.address();
+        let wiring = Wiring { exporters: &exporters, service: &service, alertmanagers, replica: REPLICAS[replica], lost };
+        self.prometheuses[replica].rewire(&wiring).await;
+    }
+
+    fn targets(&self) -> Vec<(String, String)> {
+        self.names.iter().cloned().zip(self.exporters.iter().map(Exporter::address)).collect()
     }
 
     /// What to look at when something did not come.

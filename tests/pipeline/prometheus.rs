@@ -27,6 +27,8 @@ pub(crate) struct Wiring<'a> {
     pub(crate) alertmanagers: &'a [String],
     /// The name of this replica, which its alerts do not carry.
     pub(crate) replica: &'a str,
+    /// A field that it does not get.
+    pub(crate) lost: Option<&'a str>,
 }
 
 /// One Prometheus.
@@ -87,9 +89,11 @@ impl Prometheus {
     /// Wait until it knows its Alertmanagers, which takes it 5 s, and so many nodes by its own rules.
     pub(crate) async fn wait_ready(&self, nodes: usize) {
         let limit = if self.times == Times::Compressed { 60 } else { 300 };
+        // The number of GPUs that there should be is recorded every 15 minutes.
+        let nodes_by = if self.times == Times::Compressed { "node:gpus_expected:max" } else { "node:gpus:count" };
         eventually("Prometheus is ready", Duration::from_secs(limit), async || {
             let told = self.alertmanagers().await.map_err(|e| format!("{e}\n{}", self.tail()))?;
-            let seen = self.query("node:gpus_expected:max").await?.len();
+            let seen = self.query(nodes_by).await?.len();
             if told > 0 && seen == nodes { Ok(()) } else { Err(format!("{told} Alertmanagers, {seen} nodes\n{}", self.tail())) }
         })
         .await;
@@ -162,9 +166,11 @@ fn config(times: Times, wiring: &Wiring<'_>) -> String {
          alerting:\n  alert_relabel_configs:\n    - {{action: labeldrop, regex: replica}}\n  alertmanagers:\n    \
          - {{timeout: 2s, static_configs: [{{targets: [{}]}}]}}\n\
          scrape_configs:\n  - job_name: gpu-quarantine\n    static_configs: [{{targets: [{:?}]}}]\n  - job_name: dcgm-exporter\n    \
-         relabel_configs:\n      - {{source_labels: [__meta_kubernetes_pod_node_name], target_label: node}}\n    static_configs:\n",
+         relabel_configs:\n      - {{source_labels: [__meta_kubernetes_pod_node_name], target_label: node}}\n    \
+         metric_relabel_configs:\n      - {{source_labels: [__name__], regex: {}, action: drop}}\n    static_configs:\n",
         quoted(wiring.alertmanagers),
         wiring.service,
+        wiring.lost.unwrap_or("none"),
     );
     for (node, address) in wiring.exporters {
         writeln!(text, "      - {{targets: [{address:?}], labels: {{__meta_kubernetes_pod_node_name: {node}}}}}")

@@ -1,4 +1,4 @@
-//! Looks at a node again and again: while its fault lasts it must never be free.
+//! Looks at a node again and again: while its fault lasts it must never be free, or never isolated.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -13,24 +13,33 @@ use crate::{
     service::now,
 };
 
-/// Polls a node from its first isolation on.
+/// Polls a node, and notes when it is not as it should be.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    free: Arc<Mutex<Vec<String>>>,
+    wrong: Arc<Mutex<Vec<String>>>,
     watching: JoinHandle<()>,
 }
 
 impl Watcher {
     /// Watch a node that is isolated now.
     pub(crate) async fn of(nodes: &Nodes, name: &str) -> Self {
-        assert!(tainted(&nodes.get(name).await), "{name} is not isolated yet");
-        let free = Arc::new(Mutex::new(Vec::new()));
-        let (found, nodes, name) = (Arc::clone(&free), nodes.clone(), name.to_owned());
+        Self::start(nodes, name, true).await
+    }
+
+    /// Watch a node that is free now.
+    pub(crate) async fn of_free(nodes: &Nodes, name: &str) -> Self {
+        Self::start(nodes, name, false).await
+    }
+
+    async fn start(nodes: &Nodes, name: &str, isolated: bool) -> Self {
+        assert_eq!(tainted(&nodes.get(name).await), isolated, "{name} is not yet so");
+        let wrong = Arc::new(Mutex::new(Vec::new()));
+        let (found, nodes, name) = (Arc::clone(&wrong), nodes.clone(), name.to_owned());
         let watching = tokio::spawn(async move {
             loop {
                 // A read that failed has seen nothing.
                 if let Ok(node) = nodes.0.get(&name).await.map(|node| json!(node))
-                    && !tainted(&node)
+                    && tainted(&node) != isolated
                 {
                     let what = format!("{}: {:?}", now(), record(&node));
                     found.lock().unwrap_or_else(PoisonError::into_inner).push(what);
@@ -38,13 +47,22 @@ impl Watcher {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
-        Self { free, watching }
+        Self { wrong, watching }
     }
 
     /// The fault ends now: until now the node was never free.
     pub(crate) fn never_free(self) {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(free.is_empty(), "the node was free while its fault lasted, {} times, first {}", free.len(), free[0]);
+        self.assert_never("free while its fault lasted");
+    }
+
+    /// Until now the node was never isolated.
+    pub(crate) fn never_isolated(self) {
+        self.assert_never("isolated");
+    }
+
+    fn assert_never(&self, what: &str) {
+        let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(wrong.is_empty(), "the node was {what}, seen {} times, first {}", wrong.len(), wrong[0]);
     }
 }
 

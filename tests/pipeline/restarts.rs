@@ -1,0 +1,69 @@
+//! Programs that stop and start again while a fault lasts, on push alone.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::{
+    exporter::Edit,
+    pipeline::{ALERT, FAULT, Pipeline, Plan},
+    process::eventually,
+    service::Http,
+    watcher::Watcher,
+};
+
+#[tokio::test]
+async fn an_exporter_that_breaks_or_goes_down_freezes_its_node_and_frees_nothing() {
+    let Some(mut pipe) = Pipeline::start(Plan::default()).await else { return };
+    pipe.edit(FAULT);
+    pipe.wait_isolated(pipe.node(), 1).await;
+    let watcher = Watcher::of(&pipe.nodes, pipe.node()).await;
+    // Faults are edited over HTTP as well.
+    let http = Http::new();
+    let edit = async |body| http.send("POST", &format!("http://{}/edit", pipe.exporters[0].address()), Some(&body)).await;
+    assert_eq!(edit(json!({"broken": true})).await, Ok((200, String::new())));
+    pipe.wait_passed("GpuExporterDown", pipe.node(), "firing").await;
+    pipe.wait_passed(ALERT, pipe.node(), "resolved").await;
+    assert_eq!(edit(json!({"broken": false})).await, Ok((200, String::new())));
+    pipe.prometheuses[0].wait_firing(ALERT, pipe.node(), 1).await;
+    pipe.exporters[0].down();
+    pipe.prometheuses[0].wait_firing(ALERT, pipe.node(), 0).await;
+    pipe.prometheuses[0].wait_firing("GpuExporterDown", pipe.node(), 1).await;
+    pipe.wait_settled().await;
+    pipe.exporters[0].up().await;
+    pipe.prometheuses[0].wait_firing(ALERT, pipe.node(), 1).await;
+    watcher.never_free();
+    pipe.edit(Edit::Clear);
+    pipe.wait_free(pipe.node()).await;
+}
+
+#[tokio::test]
+async fn restarts_of_prometheus_and_alertmanager_while_a_fault_lasts_free_nothing() {
+    let Some(mut pipe) = Pipeline::start(Plan { after: Duration::from_secs(10), ..Plan::default() }).await else { return };
+    pipe.edit(FAULT);
+    pipe.wait_isolated(pipe.node(), 1).await;
+    let watcher = Watcher::of(&pipe.nodes, pipe.node()).await;
+    let node = pipe.node().to_owned();
+    pipe.alertmanagers[0].stop().await;
+    pipe.alertmanagers[0].restart().await;
+    pipe.alertmanagers[0].wait_alert(ALERT, &node, Some("active")).await;
+    for with_data in [true, false] {
+        pipe.prometheuses[0].kill9();
+        if !with_data {
+            pipe.prometheuses[0].forget();
+        }
+        // Its lease runs out: that is told as an end.
+        pipe.alertmanagers[0].wait_alert(ALERT, &node, None).await;
+        pipe.prometheuses[0].launch();
+        pipe.prometheuses[0].wait_ready(1).await;
+        pipe.alertmanagers[0].wait_alert(ALERT, &node, Some("active")).await;
+        eventually("the claim fires", Duration::from_secs(20), async || match pipe.service.node(&node).await {
+            node if node["claims"][0]["state"] == "firing" => Ok(()),
+            node => Err(format!("{node}\n{}", pipe.tail())),
+        })
+        .await;
+    }
+    watcher.never_free();
+    pipe.edit(Edit::Clear);
+    pipe.wait_free(&node).await;
+}
