@@ -15,7 +15,7 @@ use crate::{
     nodes::{Nodes, node, record, tainted},
     process::{eventually, in_path, required, unique},
     prometheus::{Prometheus, Wiring},
-    relay::Relay,
+    relay::{Passed, Relay},
     service::{Http, Service},
     times::Times,
 };
@@ -93,7 +93,7 @@ pub(crate) struct Pipeline {
 fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager]) -> String {
     let mut text = format!(
         "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nrelease: {{after: {}s, require: [resolved]}}\n\
-         guard:\n  max_isolated: {{count: 100, percent: 100}}\n",
+         guard: {{max_isolated: {{count: 100, percent: 100}}}}\nevents: {{namespace: kube-system}}\n",
         plan.after.as_secs()
     );
     if plan.pull {
@@ -218,8 +218,8 @@ impl Pipeline {
 
     /// What to look at when something did not come.
     pub(crate) fn tail(&self) -> String {
-        let bodies: Vec<String> = self.relay.passed().iter().map(|p| format!("{} {:?} {}", p.at, p.answered, p.body)).collect();
-        let bodies = bodies[bodies.len().saturating_sub(6)..].join("\n");
+        let bodies: Vec<String> = self.relay.passed().iter().map(Passed::brief).collect();
+        let bodies = bodies[bodies.len().saturating_sub(12)..].join("\n");
         format!("{}\nlast bodies:\n{bodies}", self.service.tail())
     }
 

@@ -29,6 +29,16 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
+    /// It in a line.
+    pub(crate) fn brief(&self) -> String {
+        let alert = |a: &Value| {
+            let labels = &a["labels"];
+            format!("{} {} {} {} to {}", labels["alertname"], labels["node"], a["status"], a["startsAt"], a["endsAt"])
+        };
+        let alerts: Vec<String> = self.body["alerts"].as_array().into_iter().flatten().map(alert).collect();
+        format!("{} answered {:?}: {}", self.at, self.answered, alerts.join(", "))
+    }
+
     /// Whether an alert with this name and status about this node is in it.
     pub(crate) fn tells(&self, alert: &str, node: &str, status: &str) -> bool {
         let about = |a: &Value| a["labels"]["alertname"] == alert && a["labels"]["node"] == node && a["status"] == status;

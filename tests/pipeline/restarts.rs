@@ -24,11 +24,9 @@ async fn an_exporter_that_breaks_or_goes_down_freezes_its_node_and_frees_nothing
     assert_eq!(edit(json!({"broken": true})).await, Ok((200, String::new())));
     pipe.wait_passed("GpuExporterDown", pipe.node(), "firing").await;
     pipe.wait_passed(ALERT, pipe.node(), "resolved").await;
+    // One outage, not two: up and down more than three times within half an hour counts as a crash loop, which freezes as long.
     assert_eq!(edit(json!({"broken": false})).await, Ok((200, String::new())));
-    pipe.prometheuses[0].wait_firing(ALERT, pipe.node(), 1).await;
     pipe.exporters[0].down();
-    pipe.prometheuses[0].wait_firing(ALERT, pipe.node(), 0).await;
-    pipe.prometheuses[0].wait_firing("GpuExporterDown", pipe.node(), 1).await;
     pipe.wait_settled().await;
     pipe.exporters[0].up().await;
     pipe.prometheuses[0].wait_firing(ALERT, pipe.node(), 1).await;
