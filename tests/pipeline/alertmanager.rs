@@ -174,7 +174,8 @@ impl Alertmanager {
     pub(crate) async fn tell(&self, labels: &[(&str, &str)], over: bool) {
         let labels: Labels = labels.iter().copied().collect();
         let end = if over { now() } else { now() + SignedDuration::from_mins(10) };
-        let body = json!([{"labels": labels, "annotations": {}, "startsAt": now() - SignedDuration::from_secs(1), "endsAt": end}]);
+        let body =
+            json!([{"labels": labels, "annotations": {}, "startsAt": now() - SignedDuration::from_secs(1), "endsAt": end}]);
         let answer = self.http.send("POST", &format!("{}/api/v2/alerts", self.url()), Some(&body)).await;
         assert!(matches!(answer, Ok((200, _))), "{answer:?}");
     }

@@ -22,8 +22,7 @@ async fn two_peers_and_two_routes_that_tell_the_same_again_and_again_change_noth
     let first = pipe.wait_isolated(pipe.node(), 1).await;
     eventually("both peers and both routes have told it ten times", Duration::from_secs(30), async || {
         let told = pipe.relay.passed().into_iter().filter(|p| p.tells(ALERT, pipe.node(), "firing")).collect::<Vec<_>>();
-        let kinds: BTreeSet<String> =
-            told.iter().map(|p| format!("{} {}", p.body["externalURL"], p.body["groupKey"])).collect();
+        let kinds: BTreeSet<String> = told.iter().map(|p| format!("{} {}", p.body["externalURL"], p.body["groupKey"])).collect();
         if told.len() >= 10 && kinds.len() == 4 { Ok(()) } else { Err(format!("{} bodies: {kinds:#?}", told.len())) }
     })
     .await;

@@ -54,7 +54,8 @@ async fn measure(pipe: &Pipeline, index: usize, stagger: Duration, patience: Dur
     })
     .await;
     let active = time(&prometheus.alerts(ALERT, name).await.expect("an answer")[0]["activeAt"]);
-    let took = prometheus.query(&format!("max_over_time(scrape_duration_seconds{{node=\"{name}\"}}[2m])")).await.expect("an answer");
+    let took =
+        prometheus.query(&format!("max_over_time(scrape_duration_seconds{{node=\"{name}\"}}[2m])")).await.expect("an answer");
     let took: f64 = took[0]["value"][1].as_str().expect("a number").parse().expect("a number");
     let node = eventually("the node is isolated", patience, async || {
         let node = pipe.nodes.get(name).await;
@@ -103,7 +104,8 @@ async fn the_time_from_the_first_scrape_of_a_fault_to_the_taint_is_told_in_its_p
         let mut values: Vec<f64> = all.iter().map(|run| run[part]).collect();
         values.sort_by(f64::total_cmp);
         let median = f64::midpoint(values[NODES / 2 - 1], values[NODES / 2]);
-        writeln!(text, "| {name} | {median:.0} | {:.0} | {:.0} |", values[0], values[NODES - 1]).expect("a String can be written");
+        writeln!(text, "| {name} | {median:.0} | {:.0} | {:.0} |", values[0], values[NODES - 1])
+            .expect("a String can be written");
     }
     // Past the test runner, which shows nothing of a test that passes.
     writeln!(std::io::stderr(), "{text}").expect("standard error can be written");

@@ -33,7 +33,7 @@ async fn a_node_silenced_before_its_fault_is_left_alone_until_the_silence_ends()
 #[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_fault_that_ends_under_a_silence_leaves_nothing_behind() {
-    let Some(pipe) = Pipeline::start(Plan::pulling()).await else { return };
+    let Some(mut pipe) = Pipeline::start(Plan::pulling()).await else { return };
     pipe.edit(FAULT);
     pipe.wait_isolated(pipe.node(), 1).await;
     let watcher = Watcher::of(&pipe.nodes, pipe.node()).await;
@@ -46,6 +46,7 @@ async fn a_fault_that_ends_under_a_silence_leaves_nothing_behind() {
     watcher.never_free();
     pipe.edit(Edit::Clear);
     pipe.alertmanagers[0].wait_alert(ALERT, pipe.node(), None).await;
+    pipe.forget_ends().await;
     pipe.alertmanagers[0].unsilence(&silence).await;
     pipe.wait_free(pipe.node()).await;
 }
@@ -53,7 +54,7 @@ async fn a_fault_that_ends_under_a_silence_leaves_nothing_behind() {
 #[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_fault_that_comes_back_after_a_silence_isolates_before_alertmanager_would_tell_it() {
-    let Some(pipe) = Pipeline::start(Plan::pulling()).await else { return };
+    let Some(mut pipe) = Pipeline::start(Plan::pulling()).await else { return };
     pipe.edit(FAULT);
     pipe.wait_isolated(pipe.node(), 1).await;
     let watcher = Watcher::of(&pipe.nodes, pipe.node()).await;
@@ -62,6 +63,7 @@ async fn a_fault_that_comes_back_after_a_silence_isolates_before_alertmanager_wo
     watcher.never_free();
     pipe.edit(Edit::Clear);
     pipe.alertmanagers[0].wait_alert(ALERT, pipe.node(), None).await;
+    pipe.forget_ends().await;
     pipe.alertmanagers[0].unsilence(&silence).await;
     pipe.wait_free(pipe.node()).await;
     // Its log still says that this fires, and that it was told less than repeat_interval ago.
@@ -74,17 +76,19 @@ async fn a_fault_that_comes_back_after_a_silence_isolates_before_alertmanager_wo
 async fn a_fault_that_ends_while_another_alert_inhibits_it_leaves_nothing_behind() {
     let rule = "inhibit_rules:\n  - {source_matchers: ['alertname=\"Maintenance\"'], target_matchers: ['remediation=~\".+\"'], \
                 equal: [node]}\nreceivers:\n";
-    let Some(pipe) = Pipeline::start(Plan::pulling().route("receivers:\n", rule)).await else { return };
+    let Some(mut pipe) = Pipeline::start(Plan::pulling().route("receivers:\n", rule)).await else { return };
     pipe.edit(FAULT);
     pipe.wait_isolated(pipe.node(), 1).await;
     let watcher = Watcher::of(&pipe.nodes, pipe.node()).await;
-    let maintenance = [("alertname", "Maintenance"), ("node", pipe.node())];
+    let node = pipe.node().to_owned();
+    let maintenance = [("alertname", "Maintenance"), ("node", &node)];
     pipe.alertmanagers[0].tell(&maintenance, false).await;
     pipe.alertmanagers[0].wait_alert(ALERT, pipe.node(), SUPPRESSED).await;
     pipe.pulls_for(pipe.hold_down()).await;
     watcher.never_free();
     pipe.edit(Edit::Clear);
     pipe.alertmanagers[0].wait_alert(ALERT, pipe.node(), None).await;
+    pipe.forget_ends().await;
     pipe.alertmanagers[0].tell(&maintenance, true).await;
     pipe.wait_free(pipe.node()).await;
 }

@@ -137,11 +137,27 @@ impl Pipeline {
         let alertmanagers = Alertmanager::prepare(&alertmanager, &route, plan.alertmanagers);
         service.configure(&config(&scope, &plan, &alertmanagers));
         service.launch();
-        let mut this = Self { nodes, names, exporters, prometheuses: Vec::new(), alertmanagers, relay, service, after: plan.after, http: Http::new(), _permit: permit };
+        let mut this = Self {
+            nodes,
+            names,
+            exporters,
+            prometheuses: Vec::new(),
+            alertmanagers,
+            relay,
+            service,
+            after: plan.after,
+            http: Http::new(),
+            _permit: permit,
+        };
         for i in 0..plan.prometheuses {
             let (exporters, alertmanagers, service) = (this.targets(), this.addresses(), this.service.address());
-            let wiring =
-                Wiring { exporters: &exporters, service: &service, alertmanagers: &alertmanagers, replica: REPLICAS[i], lost: None };
+            let wiring = Wiring {
+                exporters: &exporters,
+                service: &service,
+                alertmanagers: &alertmanagers,
+                replica: REPLICAS[i],
+                lost: None,
+            };
             let mut one = Prometheus::prepare(&prometheus, plan.times, &wiring);
             one.launch();
             this.prometheuses.push(one);
@@ -197,11 +213,24 @@ impl Pipeline {
         }
     }
 
+    /// Make Prometheus forget what is over. It tells that for 15 minutes; a person who ends a silence seldom comes so soon.
+    pub(crate) async fn forget_ends(&mut self) {
+        for one in &mut self.prometheuses {
+            one.kill9();
+            one.launch();
+            one.wait_ready(self.names.len()).await;
+        }
+    }
+
     /// Wait for longer than the hold-down: whatever may be given back is.
     pub(crate) async fn wait_settled(&self) {
         let end = Instant::now() + self.after + Duration::from_secs(2);
-        eventually("the hold-down has passed", self.after * 3, async || if Instant::now() > end { Ok(()) } else { Err("not yet") })
-            .await;
+        eventually(
+            "the hold-down has passed",
+            self.after * 3,
+            async || if Instant::now() > end { Ok(()) } else { Err("not yet") },
+        )
+        .await;
     }
 
     /// Give a Prometheus these Alertmanagers, and let it lose a field.

@@ -62,7 +62,8 @@ async fn max_alerts_set_by_mistake_hides_no_gpu() {
     pipe.edit(Edit::RowsRemapped { gpu: 0 });
     eventually("the first claim is cleared", Duration::from_secs(30), async || {
         let record = record(&pipe.nodes.get(pipe.node()).await).expect("a record");
-        let state = |state: &str| record["claims"].as_array().into_iter().flatten().filter(|c: &&Value| c["state"] == state).count();
+        let state =
+            |state: &str| record["claims"].as_array().into_iter().flatten().filter(|c: &&Value| c["state"] == state).count();
         if (state("firing"), state("cleared")) == (1, 1) { Ok(()) } else { Err(format!("{record}\n{}", pipe.tail())) }
     })
     .await;
