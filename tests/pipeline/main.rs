@@ -2,8 +2,6 @@
 //! Alertmanager with the shipped route, the service, and kube-apiserver. Times are compressed by configuration. Prometheus and
 //! Alertmanager are found in the `PATH`, kube-apiserver and etcd by `KUBEBUILDER_ASSETS`.
 
-#![cfg_attr(test, expect(clippy::expect_used, clippy::panic, reason = "helpers of tests fail as tests do"))]
-
 #[cfg(test)]
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../support/kubernetes/harness.rs"]
