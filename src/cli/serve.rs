@@ -287,6 +287,10 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::new());
     let Connected { cluster, notices, mut beside } = connect(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
+    if args.record.is_some() && config.alertmanagers.as_ref().is_some_and(|a| a.http.holds_secrets()) {
+        let why = "--record copies the configuration, which holds secrets: put them into files (password_file, credentials_file, files)";
+        return Err(Failure::input(why));
+    }
     let recording = args.record.as_ref().map(|dir| Recording::into(dir, &path)).transpose()?.map(Arc::new);
     let options = Options { reload_from: Some(path), mode, recording: recording.clone(), notices: Some(notices) };
     let mut app = assemble(config, cluster, metrics, Box::new(|step| log_step(&step)), options);

@@ -114,6 +114,20 @@ pub struct HttpOptions {
     pub headers: Vec<Header>,
 }
 
+impl HttpOptions {
+    /// Whether a secret stands in the configuration itself, and not in a file that it names.
+    #[must_use]
+    pub fn holds_secrets(&self) -> bool {
+        let authorization = match &self.authorization {
+            Some(Authorization::Basic { password, .. }) => password.as_ref(),
+            Some(Authorization::Token { credentials, .. }) => Some(credentials),
+            None => None,
+        };
+        let headers = self.headers.iter().flat_map(|header| &header.secrets);
+        authorization.into_iter().chain(headers).any(|secret| matches!(secret, SecretFrom::Text(_)))
+    }
+}
+
 /// What the header Authorization says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authorization {
