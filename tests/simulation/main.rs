@@ -23,7 +23,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use sequence::{Sequence, sequences};
 
 /// `make test` plays so many; `make soak` more than a thousand.
-const SEQUENCES: u32 = 60;
+const SEQUENCES: u32 = 150;
 
 fn number(variable: &str, otherwise: u32) -> u32 {
     env::var(variable).map_or(otherwise, |v| v.parse().unwrap_or_else(|_| panic!("{variable} is a whole number")))

@@ -78,6 +78,14 @@ impl Seen {
         members.map(|m| (m, m.get("endsAt").is_none() && m.get("ended").is_none()))
     }
 
+    /// Whether a person released the claim of this alert.
+    fn is_released(&self, fingerprint: &str) -> bool {
+        let mut claims = self.record["claims"].as_array().into_iter().flatten();
+        claims.any(|c| {
+            c["state"] == "released" && c["members"].as_array().is_some_and(|m| m.iter().any(|m| m["fp"] == fingerprint))
+        })
+    }
+
     fn member(&self, fingerprint: &str) -> Option<bool> {
         self.members().find(|(m, _)| m["fp"] == fingerprint).map(|(_, fires)| fires)
     }
@@ -215,7 +223,9 @@ impl Promises {
                 return Err(format!("{name} was isolated, and all that was told last of its alerts is silence or an end"));
             }
             if was.tainted && !is.tainted {
-                if let Some(a) = alerts().find(|a| self.words[*a].fires.is_some_and(|at| now - at < HOLD_DOWN)) {
+                // What a person released once is left alone until it was seen to end.
+                let counts = |a: &usize| !was.is_released(&self.fingerprints[*a]);
+                if let Some(a) = alerts().filter(counts).find(|a| self.words[*a].fires.is_some_and(|at| now - at < HOLD_DOWN)) {
                     let at = self.words[a].fires;
                     return Err(format!("P4: {name} was released at {now}, and alert {a} was told to fire at {at:?}"));
                 }
