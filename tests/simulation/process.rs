@@ -72,14 +72,28 @@ impl Process {
         }
     }
 
+    /// The configuration is replaced.
+    pub(crate) fn reload(&self, config: &str) {
+        let (service, config) = (Arc::clone(&self.service), config.to_owned());
+        match self.run(async move { service.reload(&config).await }) {
+            Ok(reloaded) => reloaded.expect("the new configuration can follow the old one"),
+            // It goes on beside.
+            Err(hangs) => drop(hangs),
+        }
+    }
+
     /// Whether a pull or a timer hangs.
     pub(crate) fn hangs(&self) -> bool {
         self.pulling.as_ref().is_some_and(|p| !p.is_finished()) || self.ticking.as_ref().is_some_and(|t| !t.is_finished())
     }
 
+    /// The service's clock.
+    pub(crate) fn is_now(&self, now: i64) {
+        self.service.clock.advance_to(moment(now));
+    }
+
     /// What `serve` does by itself: timers, changes of nodes, and a look at everything each minute.
     pub(crate) fn tick(&mut self, now: i64, nodes_changed: bool) {
-        self.service.clock.advance_to(moment(now));
         if self.hangs() {
             // What hung may go on by now.
             self.runtime.block_on(async { tokio::time::sleep(Duration::from_secs(1)).await });

@@ -7,6 +7,8 @@
 //!   server worked, and no resolve of it was told in that time. Our taint goes only if nothing told the service in the whole
 //!   hold-down that an alert on record fires (a muted one counts), nobody holds the node, or if a person takes it away.
 //! - A node becomes isolated only if the last word of one of its alerts was that it fires and is not muted.
+//! - A pull ends only what was on record, is not listed, and was not heard of by webhook since it began, and nothing if it is
+//!   incomplete; it begins nothing that a webhook told to be over since then.
 //! - P9: at every instant our taint and the record say the same, and what belongs to others stands as it stood.
 //! - P5 is held at the end, in `world.rs`.
 
@@ -21,7 +23,7 @@ use crate::{
 /// The hold-down of the configuration.
 pub(crate) const HOLD_DOWN: i64 = 600;
 /// A pull each minute and some jitter, how long one takes, and a second here and there.
-pub(crate) const WITHIN: i64 = 80;
+pub(crate) const WITHIN: i64 = 110;
 /// The annotation by which a person holds a node.
 pub(crate) const HOLD: &str = "gpu-quarantine.dev/hold";
 
@@ -159,6 +161,24 @@ impl Promises {
                 word.fires = Some(now);
             } else if node.member(fingerprint) != Some(true) {
                 word.may_begin = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a pull changed is what it proves. Resolves that were put off for a few seconds may be written with it.
+    pub(crate) fn proves_no_more(&self, now: i64, begun: i64, listed: &[Listed], complete: bool, nodes: &[Value]) -> Kept {
+        for (alert, word) in self.words.iter().enumerate() {
+            let fingerprint = &self.fingerprints[alert];
+            let (was, is) = (&self.nodes[node_of(alert)], Seen::of(&nodes[node_of(alert)]));
+            let (fired, fires) = (was.member(fingerprint) == Some(true), is.member(fingerprint) == Some(true));
+            let newer = word.heard.is_some_and(|at| at >= begun);
+            let proven = complete && !newer && !listed.iter().any(|l| l.alert == alert);
+            if fired && !fires && !proven && word.over.is_none_or(|at| now - at > 10) {
+                return Err(format!("P4: a pull (complete: {complete}) ended alert {alert}, of which it proves nothing"));
+            }
+            if !fired && fires && newer {
+                return Err(format!("P5: a pull begun at {begun} began alert {alert}, which was heard of since"));
             }
         }
         Ok(())

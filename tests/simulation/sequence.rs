@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use serde::{Deserialize, Serialize};
 
 /// Nodes in every run.
-pub(crate) const NODES: usize = 3;
+pub(crate) const NODES: usize = 2;
 /// Alerts per node: two members of one claim on a GPU, and one claim on the node as a whole.
 pub(crate) const KINDS: usize = 3;
 /// All alerts.
@@ -71,8 +71,19 @@ pub(crate) enum Event {
     Behind { secs: i64 },
     /// A person holds the node.
     Hold { node: usize, secs: i64 },
+    /// The guard's limit is changed, by a reload.
+    Room(usize),
     /// A person takes our taint away with kubectl.
     TakeTaint { node: usize },
+}
+
+/// What tells the service anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Rest {
+    PushAndPull,
+    Push,
+    Pull,
+    Nothing,
 }
 
 /// One run.
@@ -88,14 +99,15 @@ pub(crate) struct Sequence {
     pub(crate) room: usize,
     /// How long a pull takes.
     pub(crate) pull_takes: i64,
-    /// Webhooks stay lost after everything else is mended, so that only the pull can heal.
-    pub(crate) deaf_at_the_end: bool,
+    /// What still tells the service after everything is mended, until the one complete pull at the very end.
+    pub(crate) rest: Rest,
     /// How long to wait before each event, and the event.
     pub(crate) events: Vec<(i64, Event)>,
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let alert = || 0..ALERTS;
+    // Stories about one alert are more telling than many beside each other.
+    let alert = || prop_oneof![2 => Just(0_usize), 1 => 0..KINDS, 2 => 0..ALERTS];
     let peer = || 0..2_usize;
     let short = || prop_oneof![3 => 1..90_i64, 2 => 90..400_i64, 1 => 400..1300_i64];
     let api = || {
@@ -121,25 +133,28 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (1..40_i64).prop_map(|secs| Event::Hang { secs }),
         2 => api().prop_map(Event::Writes),
         1 => api().prop_map(Event::Reads),
-        1 => (1..40_i64).prop_map(|secs| Event::Behind { secs }),
-        1 => (0..NODES, short()).prop_map(|(node, secs)| Event::Hold { node, secs }),
+        1 => (1..150_i64).prop_map(|secs| Event::Behind { secs }),
+        1 => (0..NODES, 100..1800_i64).prop_map(|(node, secs)| Event::Hold { node, secs }),
+        2 => (0..=NODES).prop_map(Event::Room),
         1 => (0..NODES).prop_map(|node| Event::TakeTaint { node }),
     ]
 }
 
 /// Any run.
 pub(crate) fn sequences() -> impl Strategy<Value = Sequence> {
+    let pull_takes = prop_oneof![2 => 0..3_i64, 1 => 3..=30_i64];
+    let rest = prop::sample::select(vec![Rest::PushAndPull, Rest::Push, Rest::Pull, Rest::Nothing]);
     let wait = prop_oneof![1 => Just(0_i64), 4 => 0..45_i64, 3 => 0..300_i64, 1 => 0..900_i64];
     let max_alerts = prop_oneof![6 => Just(None), 1 => (1..3_usize).prop_map(Some)];
-    let room = prop_oneof![4 => Just(NODES), 1 => 0..NODES];
-    (1..3_usize, prop::bool::weighted(0.2), max_alerts, room, 0..6_i64, any::<bool>(), vec((wait, event()), 1..20)).prop_map(
-        |(peers, slow_route, max_alerts, room, pull_takes, deaf_at_the_end, events)| Sequence {
+    let room = prop_oneof![3 => Just(NODES), 1 => 0..NODES];
+    (1..3_usize, prop::bool::weighted(0.2), max_alerts, room, pull_takes, rest, vec((wait, event()), 1..20)).prop_map(
+        |(peers, slow_route, max_alerts, room, pull_takes, rest, events)| Sequence {
             peers,
             slow_route,
             max_alerts,
             room,
             pull_takes,
-            deaf_at_the_end,
+            rest,
             events,
         },
     )
