@@ -185,9 +185,9 @@ impl Fleet {
         [("firing", sum(0)), ("cleared", sum(1)), ("released", sum(2))]
     }
 
-    /// Nodes with claims that fire.
-    pub(super) fn with_firing_claims(&self) -> Vec<NodeName> {
-        self.nodes.iter().filter(|(_, e)| e.claims[0] > 0).map(|(name, _)| name.clone()).collect()
+    /// Nodes with claims, those that were released by hand included: their members fire on until they are told to be over.
+    pub(super) fn with_claims(&self) -> Vec<NodeName> {
+        self.nodes.iter().filter(|(_, e)| e.claims != [0; 3]).map(|(name, _)| name.clone()).collect()
     }
 
     /// Whether the node has a claim that fires.

@@ -58,7 +58,7 @@ impl Engine {
 
         let mut nodes: BTreeMap<NodeName, Vec<Heard<'_>>> = BTreeMap::new();
         if pull.incomplete.is_none() {
-            nodes.extend(lock(&self.fleet).with_firing_claims().into_iter().map(|name| (name, Vec::new())));
+            nodes.extend(lock(&self.fleet).with_claims().into_iter().map(|name| (name, Vec::new())));
         }
         let acts = |plan: &&(&Plan<'_>, Option<&str>)| plan.0.passive.is_none();
         let muted = listed.iter().map(|p| p.muted.as_deref());
