@@ -16,7 +16,6 @@ async fn stays_free(pipe: &Pipeline) {
     watcher.never_isolated();
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_node_silenced_before_its_fault_is_left_alone_until_the_silence_ends() {
     let Some(pipe) = Pipeline::start(Plan::pulling()).await else { return };
@@ -30,7 +29,6 @@ async fn a_node_silenced_before_its_fault_is_left_alone_until_the_silence_ends()
     pipe.wait_isolated(pipe.node(), 1).await;
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_fault_that_ends_under_a_silence_leaves_nothing_behind() {
     let Some(mut pipe) = Pipeline::start(Plan::pulling()).await else { return };
@@ -51,7 +49,6 @@ async fn a_fault_that_ends_under_a_silence_leaves_nothing_behind() {
     pipe.wait_free(pipe.node()).await;
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_fault_that_comes_back_after_a_silence_isolates_before_alertmanager_would_tell_it() {
     let Some(mut pipe) = Pipeline::start(Plan::pulling()).await else { return };
@@ -71,7 +68,6 @@ async fn a_fault_that_comes_back_after_a_silence_isolates_before_alertmanager_wo
     pipe.wait_isolated(pipe.node(), 1).await;
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_fault_that_ends_while_another_alert_inhibits_it_leaves_nothing_behind() {
     let rule = "inhibit_rules:\n  - {source_matchers: ['alertname=\"Maintenance\"'], target_matchers: ['remediation=~\".+\"'], \
@@ -93,7 +89,6 @@ async fn a_fault_that_ends_while_another_alert_inhibits_it_leaves_nothing_behind
     pipe.wait_free(pipe.node()).await;
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_mute_time_neither_keeps_a_node_nor_lets_one_go_nor_isolates_one() {
     let Some(pipe) = Pipeline::start(Plan::pulling()).await else { return };

@@ -6,7 +6,6 @@ use crate::{
     watcher::Watcher,
 };
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn an_alertmanager_that_was_killed_and_has_forgotten_everything_frees_nothing_too_early_and_nothing_too_late() {
     let Some(mut pipe) = Pipeline::start(Plan::pulling()).await else { return };
@@ -30,7 +29,6 @@ async fn an_alertmanager_that_was_killed_and_has_forgotten_everything_frees_noth
     pipe.wait_free(pipe.node()).await;
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn while_one_of_two_peers_is_down_a_fault_isolates_and_nothing_is_taken_for_over() {
     let Some(mut pipe) = Pipeline::start(Plan { alertmanagers: 2, ..Plan::pulling() }).await else { return };
@@ -46,7 +44,6 @@ async fn while_one_of_two_peers_is_down_a_fault_isolates_and_nothing_is_taken_fo
     pipe.wait_free(pipe.node()).await;
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn of_peers_that_disagree_the_one_with_the_fault_is_believed() {
     let Some(pipe) = Pipeline::start(Plan { alertmanagers: 2, ..Plan::pulling() }).await else { return };
@@ -64,7 +61,6 @@ async fn of_peers_that_disagree_the_one_with_the_fault_is_believed() {
     pipe.wait_free(pipe.node()).await;
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_replica_of_prometheus_that_lost_a_series_does_not_end_the_fault() {
     let Some(pipe) = Pipeline::start(Plan { prometheuses: 2, ..Plan::pulling() }).await else { return };

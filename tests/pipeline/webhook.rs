@@ -12,7 +12,6 @@ use crate::{
     watcher::Watcher,
 };
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_service_that_was_down_while_a_fault_came_and_while_it_went_is_right_soon_after_its_start() {
     let Some(mut pipe) = Pipeline::start(Plan::pulling()).await else { return };
@@ -30,7 +29,6 @@ async fn a_service_that_was_down_while_a_fault_came_and_while_it_went_is_right_s
     pipe.wait_free(pipe.node()).await;
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn a_fault_whose_webhook_was_answered_too_late_is_given_back_though_no_resolve_comes() {
     let Some(pipe) = Pipeline::start(Plan::pulling()).await else { return };
@@ -49,7 +47,6 @@ async fn a_fault_whose_webhook_was_answered_too_late_is_given_back_though_no_res
     assert!(!pipe.relay.passed().iter().any(|p| p.tells(ALERT, pipe.node(), "resolved")), "without a resolve");
 }
 
-#[ignore = "needs the pull"]
 #[tokio::test]
 async fn max_alerts_set_by_mistake_hides_no_gpu() {
     let Some(pipe) = Pipeline::start(Plan::pulling().route("max_alerts: 0", "max_alerts: 1")).await else { return };
