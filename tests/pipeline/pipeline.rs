@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub(crate) route: Vec<(&'static str, String)>,
     /// Whether the service pulls.
     pub(crate) pull: bool,
-    /// The hold-down: three times group_interval.
+    /// The hold-down: three times `group_interval`.
     pub(crate) after: Duration,
 }
 
@@ -149,15 +149,9 @@ impl Pipeline {
             http: Http::new(),
             _permit: permit,
         };
-        for i in 0..plan.prometheuses {
+        for replica in REPLICAS.into_iter().take(plan.prometheuses) {
             let (exporters, alertmanagers, service) = (this.targets(), this.addresses(), this.service.address());
-            let wiring = Wiring {
-                exporters: &exporters,
-                service: &service,
-                alertmanagers: &alertmanagers,
-                replica: REPLICAS[i],
-                lost: None,
-            };
+            let wiring = Wiring { exporters: &exporters, service: &service, alertmanagers: &alertmanagers, replica, lost: None };
             let mut one = Prometheus::prepare(&prometheus, plan.times, &wiring);
             one.launch();
             this.prometheuses.push(one);
