@@ -32,7 +32,7 @@ pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use notices::NoticeSink;
 pub use plan::Plan;
-pub use pull::Pulled;
+pub use pull::{LastPull, Pulled};
 
 use crate::{
     alert::Alert,
@@ -126,6 +126,8 @@ pub struct Engine {
     pub(crate) timers: tokio::sync::Notify,
     /// Told when a pull is wanted at once.
     pub(crate) wanted: tokio::sync::Notify,
+    /// The last pull that was taken.
+    taken: tokio::sync::watch::Sender<Option<LastPull>>,
     /// Told when the configuration was replaced.
     pub(crate) reloaded: tokio::sync::Notify,
 }
@@ -165,6 +167,7 @@ impl Engine {
             counted: AtomicBool::new(false),
             timers: tokio::sync::Notify::new(),
             wanted: tokio::sync::Notify::new(),
+            taken: tokio::sync::watch::Sender::new(None),
             reloaded: tokio::sync::Notify::new(),
         }
     }
@@ -208,13 +211,20 @@ impl Engine {
         self.config.load_full()
     }
 
-    /// Ask for a pull at once. Whether there is anybody to ask.
-    pub fn want_pull(&self) -> bool {
-        let there_is = self.config.load().alertmanagers.is_some();
-        if there_is {
+    /// Ask for a pull at once, if there is anybody to ask.
+    pub fn want_pull(&self) {
+        if self.config.load().alertmanagers.is_some() {
             self.wanted.notify_one();
         }
-        there_is
+    }
+
+    /// Ask for a pull and wait until one that began after now was taken.
+    pub async fn pull_now(&self) -> Option<LastPull> {
+        let (mut taken, now) = (self.taken.subscribe(), self.clock.now());
+        self.want_pull();
+        let last = taken.wait_for(|last| last.as_ref().is_some_and(|last| last.begun >= now)).await;
+        // The sender is ours, so it is there.
+        last.ok().and_then(|last| last.clone())
     }
 
     /// Replace the configuration and decide every node again that bears a record.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
 use super::{AlertResult, Engine, Plan, lock};
 use crate::{
@@ -44,6 +45,22 @@ pub struct Pulled {
     pub results: Vec<AlertResult>,
     /// Nodes that could not be read or written; the next pull tries them again.
     pub failed: usize,
+}
+
+/// The last pull that was taken, in a few words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LastPull {
+    /// When its first request was sent.
+    pub begun: Timestamp,
+    /// Whether what it does not list is over.
+    pub complete: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+    /// How many alerts it listed.
+    pub alerts: usize,
+    /// How many nodes could not be read or written.
+    pub failed_nodes: usize,
 }
 
 impl Engine {
@@ -112,6 +129,13 @@ impl Engine {
         }
         self.admit_waiting().await;
         self.timers.notify_one();
+        self.taken.send_replace(Some(LastPull {
+            begun: pull.begun,
+            complete: pull.incomplete.is_none(),
+            incomplete: pull.incomplete.clone(),
+            alerts: pull.alerts.len(),
+            failed_nodes: came.failed,
+        }));
         came
     }
 

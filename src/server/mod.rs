@@ -130,10 +130,15 @@ async fn nodes(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn pull(State(app): State<Arc<App>>) -> Response {
-    if app.engine.want_pull() {
-        return json_response(StatusCode::ACCEPTED, &json!({ "asked": true }));
+    let Some(settings) = app.engine.config().alertmanagers.clone() else {
+        return error_response(StatusCode::CONFLICT, "there is nobody to ask: configure sources.alertmanagers");
+    };
+    // One may be on its way, and each asks several questions.
+    let patience = settings.timeout * 8 + Duration::from_secs(5);
+    match tokio::time::timeout(patience, app.engine.pull_now()).await {
+        Ok(Some(last)) => json_response(StatusCode::OK, &last),
+        _ => error_response(StatusCode::GATEWAY_TIMEOUT, "no pull was done in time; the log says why"),
     }
-    error_response(StatusCode::CONFLICT, "there is nobody to ask: configure sources.alertmanagers")
 }
 
 async fn healthy() -> &'static str {
