@@ -41,7 +41,9 @@ impl Engine {
         let alerts: Vec<&Alert> = delivery.alerts.iter().filter_map(|a| a.as_ref().ok()).collect();
         {
             let (mut recent, now) = (lock(&self.recent), self.clock.now());
-            alerts.iter().for_each(|alert| recent.note(alert.fingerprint, now));
+            for alert in &alerts {
+                recent.note(alert.fingerprint, now);
+            }
         }
         let (taken, retry) = self.take(&alerts, Some(late)).await;
         self.tell_unmapped(&alerts, &taken);

@@ -66,7 +66,7 @@ impl Engine {
         for (plan, muted) in planned.iter().filter(acts) {
             match &plan.target {
                 Ok((node, _)) => {
-                    nodes.entry(node.clone()).or_default().push(Heard { muted: *muted, ..super::deliver::heard(plan) })
+                    nodes.entry(node.clone()).or_default().push(Heard { muted: *muted, ..super::deliver::heard(plan) });
                 }
                 // One that nobody would send need not be mapped.
                 Err(_) if muted.is_some() || plan.needs_pods() || lock(&self.parked).has(plan.alert.fingerprint) => {}
