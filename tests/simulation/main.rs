@@ -4,7 +4,7 @@
 //! A sequence that breaks a promise is shrunk and printed as JSON. `GPU_QUARANTINE_SIMULATION=FILE cargo test --test simulation`
 //! plays that file alone, and tells what happens. `GPU_QUARANTINE_SEED=N` draws others than those of every day.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests are not seen as tests")]
+#![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "helpers of tests are not seen as tests")]
 
 mod alertmanager;
 #[path = "../support/harness.rs"]

@@ -171,13 +171,13 @@ impl Promises {
         for (alert, word) in self.words.iter().enumerate() {
             let fingerprint = &self.fingerprints[alert];
             let (was, is) = (&self.nodes[node_of(alert)], Seen::of(&nodes[node_of(alert)]));
-            let (fired, fires) = (was.member(fingerprint) == Some(true), is.member(fingerprint) == Some(true));
+            let (before, after) = (was.member(fingerprint) == Some(true), is.member(fingerprint) == Some(true));
             let newer = word.heard.is_some_and(|at| at >= begun);
             let proven = complete && !newer && !listed.iter().any(|l| l.alert == alert);
-            if fired && !fires && !proven && word.over.is_none_or(|at| now - at > 10) {
+            if before && !after && !proven && word.over.is_none_or(|at| now - at > 10) {
                 return Err(format!("P4: a pull (complete: {complete}) ended alert {alert}, of which it proves nothing"));
             }
-            if !fired && fires && newer {
+            if !before && after && newer {
                 return Err(format!("P5: a pull begun at {begun} began alert {alert}, which was heard of since"));
             }
         }
@@ -235,7 +235,9 @@ impl Promises {
                 return Err(format!("P9: what is not ours changed on {name}: {} became {}", was.others, is.others));
             }
             let added = &is.record["added"];
-            if is.tainted == added.is_null() && !(self.by_hand[number] && !is.tainted) {
+            // Until the service sees what a person took away.
+            let taken = self.by_hand[number] && !is.tainted;
+            if is.tainted == added.is_null() && !taken {
                 return Err(format!("P9: taint {}, and the record of {name} is {}", is.tainted, is.record));
             }
             let alerts = || (0..ALERTS).filter(|a| node_of(*a) == number);

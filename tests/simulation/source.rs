@@ -87,12 +87,12 @@ pub(crate) fn union(now: i64, peers: &[Peer], reached: impl Fn(usize) -> bool, m
     let mut found: Vec<Listed> = Vec::new();
     for (number, peer) in peers.iter().enumerate().filter(|(number, _)| reached(*number)) {
         for (alert, stored) in peer.lists(now) {
-            let muted = mutes.iter().find(|m| m.mutes(alert, number, now)).map(Mute::clause);
+            let why = mutes.iter().find(|m| m.mutes(alert, number, now)).map(Mute::clause);
             match found.iter_mut().find(|l| l.alert == alert) {
-                None => found.push(Listed { alert, stored, muted }),
+                None => found.push(Listed { alert, stored, muted: why }),
                 Some(known) => {
                     known.stored.starts = known.stored.starts.min(stored.starts);
-                    known.muted = known.muted.take().and(muted);
+                    known.muted = known.muted.take().and(why);
                 }
             }
         }

@@ -1,5 +1,8 @@
 //! One run: everything that happens, second by second.
 
+mod ending;
+mod events;
+
 use std::{mem, sync::Arc};
 
 use gpu_quarantine::{
@@ -11,36 +14,20 @@ use tokio::sync::watch;
 
 use crate::{
     alertmanager::{Peer, Route, Sent, Snapshot},
-    harness::{CONFIG, Fault, Faulty, TAINT},
+    harness::{CONFIG, Faulty},
     process::{Process, moment},
     prometheus::Prometheus,
-    promises::{HOLD, HOLD_DOWN, Promises, Seen},
-    sequence::{ALERTS, Api, Event, NODES, Rest, Sequence, node_of},
+    promises::Promises,
+    sequence::{ALERTS, NODES, Sequence},
     source::{Listed, Mute, node_name, on_the_wire, pull, union},
 };
+use events::Outages;
 
 /// `poll_interval`, and the most that jitter adds.
 const POLL: i64 = 60;
 const JITTER: i64 = 6;
 /// After the last event: the resolves that are told again, leases and peers that were just started.
 const CALM: i64 = 1300;
-
-/// Until when each thing is out of order.
-#[derive(Debug, Default)]
-struct Outages {
-    gaps: [i64; ALERTS],
-    prometheus: i64,
-    unreported: [i64; 2],
-    peer_down: [i64; 2],
-    unpulled: [i64; 2],
-    apart: i64,
-    webhooks: i64,
-    answers: i64,
-    service: i64,
-    hang: i64,
-    behind: i64,
-    held: [i64; NODES],
-}
 
 pub(crate) struct World<'a> {
     sequence: &'a Sequence,
@@ -146,97 +133,6 @@ impl<'a> World<'a> {
         self.end()
     }
 
-    #[expect(clippy::too_many_lines, reason = "one line or two per event")]
-    fn happen(&mut self, event: &Event) -> Kept {
-        let now = self.now;
-        let until = |old: &mut i64, secs: i64| *old = (*old).max(now + secs);
-        let o = &mut self.outages;
-        match *event {
-            Event::Fault(alert) => self.faults[alert] = true,
-            Event::Repair(alert) => self.faults[alert] = false,
-            Event::Gap { alert, secs } => until(&mut o.gaps[alert], secs),
-            Event::PrometheusDown { secs } => until(&mut o.prometheus, secs),
-            Event::Unreported { peer, secs } => until(&mut o.unreported[peer], secs),
-            Event::PeerDown { peer, secs, keeps_log } => {
-                if let Some(down) = self.peers.get_mut(peer) {
-                    down.goes_down(keeps_log);
-                    until(&mut o.peer_down[peer], secs);
-                }
-            }
-            Event::Unpulled { peer, secs } => until(&mut o.unpulled[peer], secs),
-            Event::Apart { secs } => until(&mut o.apart, secs),
-            Event::Mute { alert, whole_node, why, secs } => {
-                // A silence is created at one peer and told to the others.
-                let both = now >= o.apart || why != crate::sequence::Why::Silenced;
-                self.mutes.push(Mute { alert, whole_node, why, until: now + secs, known_to: [true, both] });
-            }
-            Event::WebhooksLost { secs } => until(&mut o.webhooks, secs),
-            Event::AnswersLost { secs } => until(&mut o.answers, secs),
-            Event::Kill { secs } => self.kill(secs),
-            Event::KillAtWrite { skip, applied, secs } => {
-                self.cluster.die_at(skip, applied);
-                self.dies_for = secs;
-            }
-            Event::Hang { secs } => {
-                until(&mut o.hang, secs);
-                self.cluster.pause();
-            }
-            Event::Writes(ref faults) => self.cluster.fail_next(&faults.iter().map(fault).collect::<Vec<_>>()),
-            Event::Reads(ref faults) => {
-                let reads = faults.iter().filter(|f| **f != Api::Conflict).map(fault);
-                self.cluster.fail_next_reads(&reads.collect::<Vec<_>>());
-            }
-            Event::Behind { secs } => {
-                until(&mut o.behind, secs);
-                self.cluster.fall_behind(true);
-            }
-            Event::Hold { node, secs } => {
-                until(&mut o.held[node], secs);
-                self.cluster.edit(&node_name(node), |n| n["metadata"]["annotations"][HOLD] = json!("an investigation"));
-            }
-            Event::Room(room) => {
-                self.room = room;
-                self.most_room = self.most_room.max(room);
-                if let Some(process) = &self.process {
-                    process.reload(&self.config());
-                }
-                return self.after_work();
-            }
-            Event::TakeTaint { node } => {
-                let name = node_name(node);
-                self.cluster.edit(&name, |n| {
-                    if let Some(taints) = n["spec"]["taints"].as_array_mut() {
-                        taints.retain(|t| t["key"] != TAINT);
-                    }
-                    let fields = json!({"f:spec": {"f:taints": {}}});
-                    n["metadata"]["managedFields"] =
-                        json!([{"manager": "kubectl-taint", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
-                });
-                self.promises.taken_away(node, &self.cluster.raw(&name));
-            }
-        }
-        self.look()
-    }
-
-    /// All outages end; faults stay as they are.
-    fn mend(&mut self) {
-        self.say(|| "* everything is mended but the faults".to_owned());
-        let held = self.outages.held;
-        self.outages = Outages::default();
-        self.outages.held = held.map(|until| if until > self.now { self.now } else { until });
-        self.mutes.clear();
-        for peer in &mut self.peers {
-            if !peer.up {
-                peer.comes_up(self.now);
-            }
-        }
-        if matches!(self.sequence.rest, Rest::Pull | Rest::Nothing) {
-            self.outages.webhooks = i64::MAX;
-        }
-        self.cluster.heal();
-        self.pulls = matches!(self.sequence.rest, Rest::Pull | Rest::PushAndPull);
-    }
-
     fn kill(&mut self, secs: i64) {
         self.say(|| format!("the service dies for {secs} s"));
         self.process = None;
@@ -275,43 +171,6 @@ impl<'a> World<'a> {
         self.promises.never_free(self.now, !hangs && self.cluster.is_calm(), &listed)
     }
 
-    fn outages_end(&mut self) {
-        let now = self.now;
-        for (peer, until) in self.peers.iter_mut().zip(self.outages.peer_down) {
-            if !peer.up && now >= until {
-                peer.comes_up(now);
-            }
-        }
-        if now >= self.outages.apart {
-            if let [a, b] = &mut self.peers[..]
-                && a.up
-                && b.up
-            {
-                a.log_from(b);
-                b.log_from(a);
-            }
-            self.mutes.iter_mut().for_each(|m| m.known_to = [true; 2]);
-        }
-        self.mutes.retain(|m| now < m.until);
-        if now == self.outages.hang || self.outages.hang == 0 {
-            self.cluster.go_on();
-        }
-        if now < self.outages.hang {
-            self.hung = now;
-        }
-        if now == self.outages.behind {
-            self.cluster.fall_behind(false);
-        }
-        for (number, until) in self.outages.held.iter_mut().enumerate().filter(|(_, until)| **until > 0) {
-            if now >= *until {
-                *until = 0;
-                self.cluster.edit(&node_name(number), |n| {
-                    n["metadata"]["annotations"].as_object_mut().and_then(|a| a.remove(HOLD));
-                });
-            }
-        }
-    }
-
     fn report(&mut self) {
         let (now, gaps, faults) = (self.now, self.outages.gaps, self.faults);
         let up = now >= self.outages.prometheus;
@@ -332,8 +191,8 @@ impl<'a> World<'a> {
         let mut kept = Ok(());
         for (number, peer) in peers.iter_mut().enumerate() {
             peer.forget(now, &route);
-            let muted = |alert: usize| mutes.iter().any(|m| m.mutes(alert, number, now));
-            peer.tick(now, &route, muted, |snapshot| match self.deliver(number, snapshot) {
+            let silent = |alert: usize| mutes.iter().any(|m| m.mutes(alert, number, now));
+            peer.tick(now, &route, silent, |snapshot| match self.deliver(number, snapshot) {
                 Ok(sent) => sent,
                 Err(broken) => {
                     kept = Err(broken);
@@ -440,71 +299,6 @@ impl<'a> World<'a> {
         let shown: Vec<_> = listed.iter().map(|l| (l.alert, l.muted.is_some())).collect();
         self.say(|| format!("pull of {begun} lists {shown:?}, incomplete: {why:?}: {came:?}"));
         self.after_work()
-    }
-
-    /// P5: one complete pull, and what is on record is what fires; the hold-downs, and what is isolated is what fires.
-    fn end(&mut self) -> Kept {
-        self.advance();
-        self.in_flight = None;
-        let (pull, listed) = pull(self.now, &self.peers, |_| true, &self.mutes);
-        assert_eq!(pull.incomplete, None, "everything is mended");
-        self.hand_over(self.now, pull, &listed)?;
-        self.ends_as_it_should(&listed, false)?;
-        for _ in 0..2 * HOLD_DOWN + 60 {
-            self.advance();
-            self.service()?;
-        }
-        self.ends_as_it_should(&listed, true)
-    }
-
-    fn ends_as_it_should(&self, listed: &[Listed], settled: bool) -> Kept {
-        let nodes: Vec<Seen> = self.cluster.inner.nodes_json().iter().map(Seen::of).collect();
-        let mut wanted = 0;
-        let mut isolated = 0;
-        for (number, node) in nodes.iter().enumerate() {
-            let fires: Vec<_> = listed.iter().filter(|l| node_of(l.alert) == number).collect();
-            let mut should: Vec<_> = fires
-                .iter()
-                .map(|l| (self.promises.fingerprints[l.alert].clone(), moment(l.stored.starts).to_string()))
-                .collect();
-            let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-            let mut is: Vec<_> =
-                node.members().filter(|(_, fires)| *fires).map(|(m, _)| (text(&m["fp"]), text(&m["startsAt"]))).collect();
-            should.sort();
-            is.sort();
-            let name = node_name(number);
-            if should != is {
-                return Err(format!("P5: on {name} fire {should:?}, and on record are {is:?}: {}", node.record));
-            }
-            let claims = node.record["claims"].as_array().cloned().unwrap_or_default();
-            if claims.iter().any(|c| c["unconfirmed"] == true) {
-                return Err(format!("P5: a complete pull confirmed nothing on {name}: {}", node.record));
-            }
-            isolated += usize::from(node.tainted);
-            if self.promises.by_hand[number] {
-                wanted += usize::from(node.tainted);
-                continue;
-            }
-            wanted += usize::from(!should.is_empty());
-            if settled && should.is_empty() && node.tainted {
-                return Err(format!("P5: {name} stays isolated, and nothing fires: {}", node.record));
-            }
-        }
-        // A limit that is lowered releases nobody.
-        let room = wanted.min(self.room)..=wanted.min(self.most_room);
-        if settled && !room.contains(&isolated) {
-            return Err(format!("P5: {isolated} nodes are isolated and {room:?} should be, of {wanted}"));
-        }
-        Ok(())
-    }
-}
-
-fn fault(api: &Api) -> Fault {
-    match api {
-        Api::Conflict => Fault::Conflict,
-        Api::TimeoutBefore => Fault::TimeoutBefore,
-        Api::TimeoutAfter => Fault::TimeoutAfter,
-        Api::Unavailable => Fault::Unavailable,
     }
 }
 
