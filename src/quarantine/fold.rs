@@ -87,7 +87,8 @@ fn drop_missing(record: &mut Record, heard: &[Heard<'_>], newer: &[Fingerprint])
     for claim in &mut record.claims {
         claim.members.retain(|m| !m.fires() || listed(m.fp) || newer.contains(&m.fp));
     }
-    record.overflow = false;
+    // What did not fit may have come after the pull began.
+    record.overflow &= !newer.is_empty();
 }
 
 fn resolve(record: &mut Record, heard: &Heard<'_>) -> Folded {
