@@ -63,7 +63,9 @@ async fn of_peers_that_disagree_the_one_with_the_fault_is_believed() {
 
 #[tokio::test]
 async fn a_replica_of_prometheus_that_lost_a_series_does_not_end_the_fault() {
-    let Some(pipe) = Pipeline::start(Plan { prometheuses: 2, ..Plan::pulling() }).await else { return };
+    // A hold-down of ten pulls, as the defaults have: every look may meet the moment in which it is over.
+    let plan = Plan { prometheuses: 2, after: std::time::Duration::from_secs(20), ..Plan::pulling() };
+    let Some(pipe) = Pipeline::start(plan).await else { return };
     pipe.edit(FAULT);
     pipe.wait_isolated(pipe.node(), 1).await;
     for replica in &pipe.prometheuses {
