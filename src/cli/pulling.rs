@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::recording::Recording;
 use crate::{
     alert::Pull,
@@ -48,7 +46,7 @@ pub(super) async fn pull_for_ever(engine: Arc<Engine>, metrics: Arc<Metrics>, re
 async fn take(engine: &Engine, recording: Option<&Recording>, pull: &Pull) {
     if let Some(recording) = recording {
         recording.begin(&**engine.cluster(), &engine.config()).await;
-        recording.pull(pull, &engine.config(), Timestamp::now());
+        recording.pull(pull, &engine.config(), SystemClock.now());
     }
     let came = engine.pull(pull).await;
     let news = came.results.iter().filter(|r| r.outcome == Outcome::Recorded).count();
