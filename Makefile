@@ -27,8 +27,9 @@ bench: ## measure, also on a real API server (KUBEBUILDER_ASSETS); GPU_QUARANTIN
 	cargo bench --locked --bench pure
 	cargo bench --locked --bench cluster
 
-lint: ## formatting, clippy, dependencies (cargo-deny 0.20), alerting rules (promtool)
+lint: ## formatting, clippy, dependencies (cargo-deny 0.20), alerting rules (promtool), the route (amtool)
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	cargo deny --locked check -D unmatched-skip -D unnecessary-skip bans licenses sources
 	.ci/rules
+	.ci/routes

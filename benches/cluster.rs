@@ -8,10 +8,10 @@
 #[path = "support/alerts.rs"]
 mod alerts;
 #[allow(dead_code, reason = "tests use more of it")]
-#[path = "../tests/kubernetes/harness.rs"]
+#[path = "../tests/support/kubernetes/harness.rs"]
 mod harness;
 #[allow(dead_code, reason = "tests use more of it")]
-#[path = "../tests/kubernetes/process.rs"]
+#[path = "../tests/support/kubernetes/process.rs"]
 mod process;
 #[path = "support/service.rs"]
 mod service;

@@ -23,7 +23,7 @@ use gpu_quarantine::{
     locate::{Inventory, NodeFacts, NodeName},
     metrics::Metrics,
     policy::{self, Config},
-    quarantine::{Context, Decision, Heard, Rule, Slots, decide},
+    quarantine::{Context, Decision, Heard, Rule, Slots, Told, decide},
 };
 use serde_json::{Value, json};
 use table::{Table, median};
@@ -45,12 +45,12 @@ fn facts(n: usize, config: &Config) -> NodeFacts {
 
 fn heard<'a>(plan: &Plan<'a>) -> Heard<'a> {
     let rule = plan.policy.map(|p| Rule { policy: &p.name, action: p.action });
-    Heard { alert: plan.alert, gpu: plan.gpu.clone(), rule }
+    Heard { alert: plan.alert, gpu: plan.gpu.clone(), rule, muted: None }
 }
 
 fn decide_now(node: &NodeFacts, heard: &[Heard<'_>], config: &Config) -> Decision {
     let now = "2026-03-01T12:00:10Z".parse().unwrap();
-    decide(node, heard, &Context { config, slots: Slots { isolated: 0, limit: NODES, ahead: 0 }, now, complete: false })
+    decide(node, heard, &Context { config, slots: Slots { isolated: 0, limit: NODES, ahead: 0 }, now, told: Told::Pushed })
 }
 
 /// All that is done with a body between the wire and the writes.

@@ -6,6 +6,7 @@
 //! - [`server`]: HTTP; the webhook, health, metrics and the node list.
 //! - [`engine`]: alerts in, one decision and one write per node out.
 //! - [`cluster`]: the trait for a cluster and the embedded one.
+//! - [`sources`]: what others know: Alertmanager's own view of what fires.
 //! - [`quarantine`]: record, claims, decision, guard and release. Pure: no I/O, no clock, no randomness.
 //! - [`notice`]: what people are told, and how often. Pure.
 //! - [`locate`]: the labels of an alert to a node and a GPU.
@@ -23,3 +24,4 @@ pub mod notice;
 pub mod policy;
 pub mod quarantine;
 pub mod server;
+pub mod sources;

@@ -24,6 +24,7 @@ use crate::{
     locate::UnmappedReason,
     policy::Config,
     quarantine::Outcome,
+    sources::PeerStates,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -105,6 +106,29 @@ impl EventResult {
     }
 }
 
+/// What a pull from Alertmanager came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PullResult {
+    /// What it does not list does not fire.
+    Complete,
+    /// It proves nothing about what it does not list.
+    Incomplete,
+    /// Nobody answered.
+    Failed,
+}
+
+impl PullResult {
+    const ALL: [Self; 3] = [Self::Complete, Self::Incomplete, Self::Failed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Incomplete => "incomplete",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// All metrics, registered under `gpu_quarantine_`.
 #[derive(Debug)]
 pub struct Metrics {
@@ -121,6 +145,11 @@ pub struct Metrics {
     nodes: Family<ByState, Gauge>,
     events: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
+    pulls: Family<ByResult, Counter>,
+    pull_configured: Gauge,
+    pull_complete: Gauge<f64, AtomicU64>,
+    pull_duration: Histogram,
+    peers: Family<ByState, Gauge>,
     claims: Family<ByState, Gauge>,
     node_state: Family<ByNode, Gauge>,
     node_isolated: Family<ByNodeAlone, Gauge<f64, AtomicU64>>,
@@ -157,6 +186,11 @@ impl Metrics {
             nodes: Family::default(),
             events: Family::default(),
             heartbeat: Gauge::default(),
+            pulls: Family::default(),
+            pull_configured: Gauge::default(),
+            pull_complete: Gauge::default(),
+            pull_duration: Histogram::new(exponential_buckets(0.005, 2.0, 14)),
+            peers: Family::default(),
             claims: Family::default(),
             node_state: Family::default(),
             node_isolated: Family::default(),
@@ -198,6 +232,19 @@ impl Metrics {
             m.kubernetes.clone(),
         );
         registry.register("heartbeat_timestamp_seconds", "When a heartbeat alert last arrived", m.heartbeat.clone());
+        registry.register("pulls", "Pulls from Alertmanager, by what they came to", m.pulls.clone());
+        registry.register(
+            "pull_configured",
+            "Whether sources.alertmanagers is configured; without it webhooks are all that is known",
+            m.pull_configured.clone(),
+        );
+        registry.register(
+            "pull_last_complete_timestamp_seconds",
+            "When the last complete pull from Alertmanager began",
+            m.pull_complete.clone(),
+        );
+        registry.register("pull_duration_seconds", "The time that one pull from Alertmanager takes", m.pull_duration.clone());
+        registry.register("alertmanager_peers", "Alertmanagers at the last pull, by state", m.peers.clone());
         registry.register(
             "config_last_reload_successful",
             "Whether the last load of the configuration succeeded",
@@ -208,26 +255,34 @@ impl Metrics {
             "When the configuration was last loaded",
             m.reload_time.clone(),
         );
-        // Series exist from the start, so that an increase from nothing is seen.
+        m.begin_series();
+        Self { registry, ..m }
+    }
+
+    /// Series exist from the start, so that an increase from nothing is seen.
+    fn begin_series(&self) {
         for outcome in Outcome::ALL {
-            drop(m.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() }));
+            drop(self.alerts.get_or_create(&ByOutcome { outcome: outcome.as_str() }));
         }
         for reason in UnmappedReason::ALL {
-            drop(m.unmapped.get_or_create(&ByReason { reason: reason.as_str() }));
+            drop(self.unmapped.get_or_create(&ByReason { reason: reason.as_str() }));
         }
         for reason in ClusterError::REASONS {
-            drop(m.write_failures.get_or_create(&ByReason { reason }));
+            drop(self.write_failures.get_or_create(&ByReason { reason }));
         }
         for verb in ["get", "list", "patch"] {
-            drop(m.kubernetes.get_or_create(&ByCall { verb, outcome: "ok" }));
+            drop(self.kubernetes.get_or_create(&ByCall { verb, outcome: "ok" }));
         }
         for code in [200, 400, 413, 503] {
-            drop(m.requests.get_or_create(&ByCode { code }));
+            drop(self.requests.get_or_create(&ByCode { code }));
         }
         for result in EventResult::ALL {
-            drop(m.events.get_or_create(&ByResult { result: result.as_str() }));
+            drop(self.events.get_or_create(&ByResult { result: result.as_str() }));
         }
-        Self { registry, ..m }
+        for result in PullResult::ALL {
+            drop(self.pulls.get_or_create(&ByResult { result: result.as_str() }));
+        }
+        self.peers(PeerStates::default());
     }
 
     /// Make the series of every policy, so that their first action is an increase.
@@ -291,6 +346,31 @@ impl Metrics {
 
     pub(crate) fn heartbeat(&self, at: Timestamp) {
         self.heartbeat.set(seconds(at));
+    }
+
+    pub(crate) fn pulled(&self, result: PullResult, begun: Timestamp, took: Duration, peers: PeerStates) {
+        self.pulls.get_or_create(&ByResult { result: result.as_str() }).inc();
+        if result == PullResult::Complete {
+            self.pull_complete.set(seconds(begun));
+        }
+        self.pull_duration.observe(took.as_secs_f64());
+        self.peers(peers);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pulls_of(&self, result: PullResult) -> u64 {
+        self.pulls.get_or_create(&ByResult { result: result.as_str() }).get()
+    }
+
+    fn peers(&self, PeerStates { answered, failed, settling }: PeerStates) {
+        for (state, count) in [("answered", answered), ("failed", failed), ("settling", settling)] {
+            self.peers.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Whether there is anybody to ask.
+    pub(crate) fn pull_configured(&self, configured: bool) {
+        self.pull_configured.set(i64::from(configured));
     }
 
     /// The configuration was loaded, or could not be.

@@ -1,6 +1,6 @@
 //! Whatever is done to a configuration file, loading it gives a whole configuration or problems with a place.
 
-use gpu_quarantine::policy::{Config, load};
+use gpu_quarantine::policy::{Config, Peers, load};
 
 #[path = "support/mutate.rs"]
 mod mutate;
@@ -12,12 +12,33 @@ const MUTATIONS: u64 = 20_000;
 
 const EXAMPLE: &str = include_str!("../docs/config.example.yaml");
 const MINIMAL: &str = include_str!("../fixtures/minimal.yaml");
+const SOURCES: &str = r"
+release: {require: [resolved]}
+sources:
+  alertmanagers:
+    urls: ['http://am-0:9093', 'https://am-1/am']
+    receiver: gpu-quarantine
+    poll_interval: 30s
+    timeout: 5s
+    http:
+      basic_auth: {username: gpu, password_file: /etc/password}
+      tls_config: {ca_file: /etc/ca.crt, cert_file: /etc/tls.crt, key_file: /etc/tls.key, server_name: am}
+      http_headers: {X-Scope-OrgID: {values: [a], secrets: [b]}}
+";
 
 /// What the rest of the program relies on.
 fn assert_sound(config: &Config) {
     assert!(!config.release.require.is_empty(), "a release must need something");
     assert!(!config.instance.is_empty() && !config.domain.is_empty() && config.isolation.taint_key != "nvidia.com/gpu");
     assert!((0.0..=100.0).contains(&config.guard.max_isolated_percent));
+    if let Some(alertmanagers) = &config.alertmanagers {
+        assert!(!alertmanagers.receiver.trim().is_empty() && !alertmanagers.poll_interval.is_zero());
+        assert!(!alertmanagers.timeout.is_zero());
+        match &alertmanagers.peers {
+            Peers::Urls(urls) => assert!(!urls.is_empty() && urls.iter().all(|u| !u.as_str().contains('@'))),
+            Peers::Dns(dns) => assert!(!dns.host.is_empty() && dns.port > 0),
+        }
+    }
     for (i, policy) in config.policies.iter().enumerate() {
         assert!((1..=63).contains(&policy.name.len()), "{:?} is no taint value", policy.name);
         assert!(!policy.matchers.is_empty(), "a policy must not match everything");
@@ -31,8 +52,12 @@ fn a_damaged_file_is_loaded_whole_or_refused_with_a_place() {
     let mut counts = [0_u64; 2];
     let soak = std::env::var("GPU_QUARANTINE_SOAK").map_or(1, |v| v.parse().expect("GPU_QUARANTINE_SOAK is a whole number"));
     for seed in 0..MUTATIONS * soak {
-        // The example is mostly comments and slow to read; the small file finds more.
-        let original = if seed % 4 == 0 { EXAMPLE } else { MINIMAL };
+        // The example is mostly comments and slow to read; the small files find more.
+        let original = match seed % 4 {
+            0 => EXAMPLE,
+            1 => SOURCES,
+            _ => MINIMAL,
+        };
         let damaged = Mutator::new(seed).mutate(original.as_bytes());
         let text = String::from_utf8_lossy(&damaged);
         match load("config.yaml", &text) {

@@ -126,6 +126,22 @@ fn every_configuration_in_the_readme_loads_and_the_minimal_one_is_there() {
     policy::load("minimal.yaml", MINIMAL).unwrap();
 }
 
+#[test]
+fn the_route_in_the_readme_is_the_one_that_is_shipped_and_tested() {
+    let yaml = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
+    let (_, blocks) = parts(&read("README.md"));
+    let shown = yaml(&blocks.iter().find(|b| b.info == "yaml alertmanager").expect("the route").text);
+    let shipped = yaml(&read("deploy/alertmanager/gpu-quarantine.yaml"));
+    let (ours, last) = (&shipped["route"]["routes"][0], &shipped["route"]["routes"][1]);
+    assert_eq!(shown["route"]["routes"], json!([ours]));
+    let receivers = shipped["receivers"].as_array().unwrap();
+    assert!(shown["receivers"].as_array().unwrap().iter().all(|r| receivers.contains(r)), "{shown}");
+    // `continue` leads to the receiver at the top only by a route that takes everything.
+    assert_eq!((&ours["continue"], last), (&json!(true), &json!({ "receiver": shipped["route"]["receiver"] })));
+    // What is muted when it ends is never told to be over.
+    assert!(shipped.get("inhibit_rules").is_none() && ours.get("mute_time_intervals").is_none());
+}
+
 /// Run a block as a shell would in the root of the repository, except that what it writes goes elsewhere.
 fn run_block(text: &str) -> Output {
     let place = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use gpu_quarantine::{
     alert::{Alert, Fingerprint, Labels, Status},
     locate::{Gpu, NodeFacts, NodeName, Taint},
     policy::{Action, Config, load},
-    quarantine::{Context, Decision, Heard, MAX_BYTES, NodeState, NodeView, Outcome, Rule, Slots, Stored, decide, read},
+    quarantine::{Context, Decision, Heard, MAX_BYTES, NodeState, NodeView, Outcome, Rule, Slots, Stored, Told, decide, read},
 };
 use jiff::Timestamp;
 use rstest::rstest;
@@ -108,19 +108,22 @@ fn decide_all(node: &NodeFacts, config: &Config) -> Vec<(bool, usize, Decision)>
     let fires = alert("GpuNew", Status::Firing);
     let known = Alert { fingerprint: "17ca147fb85cd638".parse().unwrap(), ..alert("GpuLost", Status::Resolved) };
     let rule = Rule { policy: "isolate", action: Action::Isolate };
-    let firing = Heard { alert: &fires, gpu: Some(Gpu::Index(1)), rule: Some(rule) };
-    let over = Heard { alert: &known, gpu: None, rule: Some(rule) };
+    let firing = Heard { alert: &fires, gpu: Some(Gpu::Index(1)), rule: Some(rule), muted: None };
+    let over = Heard { alert: &known, gpu: None, rule: Some(rule), muted: None };
+    let muted = Heard { muted: Some("silenced by nobody"), ..firing.clone() };
+    let (pushed, complete) = (Told::Pushed, Told::Complete { newer: &[] });
     let mut all = Vec::new();
-    for (heard, complete, now) in [
-        (vec![], false, "2026-03-01T12:05:00Z"),
-        (vec![firing.clone(), over], false, "2026-03-01T12:05:00Z"),
-        (vec![firing], true, "2026-03-01T12:05:00Z"),
-        (vec![], true, "9999-12-30T22:00:00Z"),
+    for (heard, told, now) in [
+        (vec![], pushed, "2026-03-01T12:05:00Z"),
+        (vec![firing.clone(), over], pushed, "2026-03-01T12:05:00Z"),
+        (vec![firing], complete, "2026-03-01T12:05:00Z"),
+        (vec![muted], Told::Pulled, "2026-03-01T12:05:00Z"),
+        (vec![], complete, "9999-12-30T22:00:00Z"),
     ] {
         let now = now.parse().unwrap();
         let slots = Slots { isolated: 0, limit: 3, ahead: 0 };
         let fires = heard.iter().any(|h| h.alert.status == Status::Firing);
-        all.push((fires, heard.len(), decide(node, &heard, &Context { config, slots, now, complete })));
+        all.push((fires, heard.len(), decide(node, &heard, &Context { config, slots, now, told })));
         let view = NodeView::of(node, config, now);
         assert!(!view.waiting_for.is_empty());
         serde_json::to_string(&view).unwrap();
@@ -295,9 +298,9 @@ fn what_a_newer_writer_added_is_kept(#[case] text: String) {
     assert_eq!(check(&text, &node, &config), 0, "ours");
     let was: Value = serde_json::from_str(&text).unwrap();
     let over = Alert { fingerprint: "17ca147fb85cd638".parse().unwrap(), ..alert("GpuLost", Status::Resolved) };
-    let heard = [Heard { alert: &over, gpu: None, rule: None }];
+    let heard = [Heard { alert: &over, gpu: None, rule: None, muted: None }];
     let (slots, now) = (Slots { isolated: 0, limit: 3, ahead: 0 }, "2026-03-01T12:05:00Z".parse().unwrap());
-    let decision = decide(&node, &heard, &Context { config: &config, slots, now, complete: false });
+    let decision = decide(&node, &heard, &Context { config: &config, slots, now, told: Told::Pushed });
     assert_eq!(decision.verdicts[0].outcome, Outcome::Resolved);
     let patch = decision.patch.unwrap();
     let now: Value = serde_json::from_str(patch["metadata"]["annotations"][RECORD].as_str().unwrap()).unwrap();

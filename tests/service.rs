@@ -201,3 +201,28 @@ fn a_port_that_is_taken_ends_it_with_3() {
     assert_eq!(code, Some(3), "{err}");
     assert!(err.contains(&address), "{err}");
 }
+
+#[tokio::test]
+async fn without_peers_it_says_what_it_cannot_promise_and_nobody_can_be_asked() {
+    let service = Process::start(CONFIG, &[]);
+    assert!(service.logged("No sources.alertmanagers is configured").contains("a silence is no veto"));
+    let (status, text) = service.send("POST", "/api/v1/pull", "").await;
+    assert_eq!(status, 409);
+    assert!(text.contains("sources.alertmanagers"), "{text}");
+    assert!(service.send("GET", "/metrics", "").await.1.contains("gpu_quarantine_pull_configured 0"));
+}
+
+#[tokio::test]
+async fn a_recording_never_holds_secrets() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, recording) = (dir.path().join("config.yaml"), dir.path().join("recording"));
+    let sources = "sources: {alertmanagers: {urls: ['http://127.0.0.1:1'], receiver: gpu-quarantine, \
+                   http: {authorization: {credentials: hush}}}}\n";
+    fs::write(&config, format!("{CONFIG}{sources}")).unwrap();
+    let mut command = serve(&config);
+    command.args(["--web.listen-address", "127.0.0.1:0", "--record"]).arg(&recording);
+    let (code, _, err) = run(&mut command);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("credentials_file") && !err.contains("hush"), "{err}");
+    assert!(!recording.exists());
+}

@@ -12,6 +12,8 @@ mod fleet;
 mod harness;
 #[path = "webhook/metrics.rs"]
 mod metrics;
+#[path = "webhook/pull.rs"]
+mod pull;
 #[path = "webhook/reload.rs"]
 mod reload;
 

@@ -1,8 +1,10 @@
 //! Alerts as Alertmanager describes them: the wire format, labels, fingerprints and matchers.
 
 mod fingerprint;
+mod groups;
 mod labels;
 mod matcher;
+mod pulled;
 mod wire;
 
 use std::fmt;
@@ -10,8 +12,13 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use fingerprint::{Fingerprint, FingerprintError};
+pub use groups::{
+    AnswerError, Listed, Listing, PeerStatus, Silence, Suppression, parse_groups, parse_receivers, parse_silences, parse_status,
+    receivers_of,
+};
 pub use labels::Labels;
 pub use matcher::{Matcher, MatcherError, Op};
+pub use pulled::{Pull, Pulled};
 pub use wire::{BodyError, Delivery, InvalidAlert, parse_body};
 
 /// The name of the label that holds the name of the rule.

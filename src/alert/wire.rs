@@ -125,7 +125,7 @@ fn text(value: Value) -> String {
     }
 }
 
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() > SHOWN { text.chars().take(SHOWN).chain("...".chars()).collect() } else { text }
 }
@@ -156,8 +156,16 @@ fn well_formed(raw: WellFormed<'_>) -> Option<Alert> {
     })
 }
 
-/// The alert if it can be read at all; else what is wrong with it, and as much of its identity as can be told.
 fn parse_leniently(json: &str) -> Result<Alert, InvalidAlert> {
+    read(json, |status| match status.as_str() {
+        Some("firing") => Ok(Status::Firing),
+        Some("resolved") => Ok(Status::Resolved),
+        _ => Err(format!("status is {}, neither \"firing\" nor \"resolved\"", shown(status))),
+    })
+}
+
+/// The alert if it can be read at all; else what is wrong with it, and as much of its identity as can be told.
+pub(super) fn read(json: &str, status: impl FnOnce(&Value) -> Result<Status, String>) -> Result<Alert, InvalidAlert> {
     let mut invalid = InvalidAlert { name: None, fingerprint: None, reason: String::new() };
     let fail = |invalid: &mut InvalidAlert, reason: String| {
         invalid.reason = reason;
@@ -181,14 +189,7 @@ fn parse_leniently(json: &str) -> Result<Alert, InvalidAlert> {
         }
         Some(n) => n.to_owned(),
     };
-    let status = match raw.get("status").and_then(Value::as_str) {
-        Some("firing") => Status::Firing,
-        Some("resolved") => Status::Resolved,
-        _ => {
-            let got = shown(raw.get("status").unwrap_or(&Value::Null));
-            return Err(fail(&mut invalid, format!("status is {got}, neither \"firing\" nor \"resolved\"")));
-        }
-    };
+    let status = status(raw.get("status").unwrap_or(&Value::Null)).map_err(|r| fail(&mut invalid, r))?;
     let starts_at = match time(raw.get("startsAt")) {
         Ok(Some(t)) => t,
         Ok(None) => return Err(fail(&mut invalid, "the alert has no startsAt".to_owned())),
@@ -216,7 +217,7 @@ fn timestamp(text: &str) -> Result<Timestamp, jiff::Error> {
     text.parse::<Timestamp>()?.round(TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Floor))
 }
 
-fn time(value: Option<&Value>) -> Result<Option<Timestamp>, String> {
+pub(super) fn time(value: Option<&Value>) -> Result<Option<Timestamp>, String> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(s)) => match timestamp(s) {

@@ -117,7 +117,8 @@ impl Incident {
         self.advance_to(until).await;
     }
 
-    async fn advance_to(&mut self, until: Timestamp) {
+    /// Let time pass until then. Timers fire when they are due.
+    pub(super) async fn advance_to(&mut self, until: Timestamp) {
         while let Some(due) = self.engine.next_due().filter(|due| *due <= until) {
             self.clock.advance_to(due);
             self.engine.run_due().await;

@@ -3,6 +3,7 @@
 mod demo;
 mod explain;
 mod incident;
+mod pulling;
 mod recording;
 mod replay;
 mod serve;

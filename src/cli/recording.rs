@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use crate::{
-    alert::{ALERTNAME, Alert, Delivery},
+    alert::{ALERTNAME, Alert, Delivery, Pull},
     cluster::{Cluster, node_json, pod_json},
     engine::{Answer, Clock, Engine, Foreign, SystemClock},
     policy::Config,
@@ -108,6 +108,15 @@ impl Recording {
             "receivedAt": now, "alerts": alerts,
         });
         self.step("body", &body)
+    }
+
+    /// What a pull found.
+    pub(super) fn pull(&self, pull: &Pull, config: &Config, now: Timestamp) {
+        let looked_at = looked_at(config);
+        let alerts: Vec<Value> = pull.alerts.iter().map(|p| redacted(&p.alert, &looked_at)).collect();
+        let muted: Vec<Option<&str>> = pull.alerts.iter().map(|p| p.muted.as_deref()).collect();
+        let content = json!({ "begun": pull.begun, "incomplete": pull.incomplete, "muted": muted, "alerts": alerts });
+        self.step("pull", &json!({ "receivedAt": now, "pull": content }));
     }
 
     /// What was answered.

@@ -16,11 +16,12 @@ use super::{
     parse_delivery, printable, read_bytes, read_file, runtime,
 };
 use crate::{
-    alert::{Alert, Delivery, InvalidAlert},
-    engine::{Answer, Step},
+    alert::{Alert, Delivery, InvalidAlert, Pull, Pulled},
+    engine::{AlertResult, Answer, Step},
     locate::{NodeName, gpu_of},
     policy::Locate,
     quarantine::{NodeState, NodeView},
+    sources::pull_of,
 };
 
 /// Run recorded webhook bodies.
@@ -34,8 +35,8 @@ pub(super) struct Args {
     /// Compare the result with a saved JSON output; exit 1 with a diff if it differs.
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
-    /// In order: a file with a webhook body or a step of a recording, a directory of them (*.json, in name order), `-` for standard input, or `+10m` to
-    /// let time pass.
+    /// In order: a file with a webhook body or a step of a recording, a directory of them (*.json, in name order), `-` for
+    /// standard input, `alerts:FILE` for an answer of Alertmanager's API (GET /api/v2/alerts/groups), or `+10m` to let time pass.
     #[arg(required = true, value_name = "STEP")]
     steps: Vec<String>,
 }
@@ -51,6 +52,13 @@ enum Input {
         at: Timestamp,
         node: Value,
     },
+    /// What a pull found: a step of a recording, or an answer of Alertmanager's API.
+    Pull {
+        name: String,
+        /// The latest time that it speaks of, if it speaks of any.
+        at: Option<Timestamp>,
+        pull: Pull,
+    },
     Pass(SignedDuration),
 }
 
@@ -62,8 +70,48 @@ struct RecordedNode {
     node: Value,
 }
 
+/// A pull as `serve --record` writes it.
+#[derive(Deserialize)]
+struct RecordedPull {
+    #[serde(rename = "receivedAt")]
+    at: Timestamp,
+    pull: RecordedPullContent,
+}
+
+#[derive(Deserialize)]
+struct RecordedPullContent {
+    begun: Timestamp,
+    incomplete: Option<String>,
+    muted: Vec<Option<String>>,
+    alerts: Vec<Value>,
+}
+
+impl RecordedPull {
+    fn input(self, name: String, path: &str) -> Result<Input, Failure> {
+        let RecordedPullContent { begun, incomplete, muted, alerts } = self.pull;
+        let body = serde_json::json!({ "alerts": alerts }).to_string();
+        let delivery = parse_delivery(path, body.as_bytes())?;
+        let listed = delivery.alerts.into_iter().flatten().zip(muted);
+        let alerts = listed.map(|(alert, muted)| Pulled { alert, muted }).collect();
+        Ok(Input::Pull { name, at: Some(self.at), pull: Pull { begun, alerts, incomplete, changes_at: None } })
+    }
+}
+
+/// An answer of Alertmanager's API, as of a complete pull at the latest time that it speaks of.
+fn answer_of_the_api(path: &str, receiver: Option<&str>) -> Result<Input, Failure> {
+    let mut pull = pull_of(&read_bytes(path)?, receiver).map_err(|e| Failure::input(format!("{path}: {e}")))?;
+    let at = pull.alerts.iter().map(|p| p.alert.starts_at).max();
+    // It was asked for after all the steps before.
+    pull.begun = Timestamp::MAX;
+    Ok(Input::Pull { name: file_name(path), at, pull })
+}
+
+fn file_name(path: &str) -> String {
+    Path::new(path).file_name().map_or_else(|| path.to_owned(), |n| n.to_string_lossy().into_owned())
+}
+
 /// Read all steps before the first is taken, so that a bad one is told at once.
-fn inputs(steps: &[String]) -> Result<Vec<Input>, Failure> {
+fn inputs(steps: &[String], receiver: Option<&str>) -> Result<Vec<Input>, Failure> {
     if steps.iter().filter(|step| *step == "-").count() > 1 {
         return Err(Failure::input("standard input can be read once only: give `-` once"));
     }
@@ -75,6 +123,8 @@ fn inputs(steps: &[String]) -> Result<Vec<Input>, Failure> {
                 .and_then(|d| SignedDuration::try_from(d).ok())
                 .ok_or_else(|| Failure::input(format!("step {step:?} is not a duration: write +10m, +1h30m or +90s")))?;
             inputs.push(Input::Pass(by));
+        } else if let Some(path) = step.strip_prefix("alerts:") {
+            inputs.push(answer_of_the_api(path, receiver)?);
         } else if step != "-" && Path::new(step).is_dir() {
             for file in bodies_of(step)? {
                 inputs.push(body(&file)?);
@@ -105,18 +155,21 @@ fn bodies_of(dir: &str) -> Result<Vec<String>, Failure> {
 fn body(path: &str) -> Result<Input, Failure> {
     let name = match path {
         "-" => "standard input".to_owned(),
-        _ => Path::new(path).file_name().map_or_else(|| path.to_owned(), |n| n.to_string_lossy().into_owned()),
+        _ => file_name(path),
     };
     let bytes = read_bytes(path)?;
     if let Ok(RecordedNode { at, node }) = serde_json::from_slice(&bytes) {
         return Ok(Input::Node { name, at, node });
     }
+    if let Ok(recorded) = serde_json::from_slice::<RecordedPull>(&bytes) {
+        return recorded.input(name, path);
+    }
     Ok(Input::Body { name, delivery: parse_delivery(path, &bytes)? })
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let inputs = inputs(&args.steps)?;
     let (config, cluster) = args.sources.load()?;
+    let inputs = inputs(&args.steps, config.alertmanagers.as_ref().map(|a| a.receiver.as_str()))?;
     let (outcome, timeline) = runtime()?.block_on(async {
         let mut incident = Incident::begin(config, cluster).await;
         let mut timeline = Timeline::default();
@@ -132,6 +185,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                     incident.change(at, &node).await.map_err(|e| Failure::input(format!("{name}: {e}")))?;
                     let subject = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
                     timeline.line(at, &format!("{name}: somebody else changed {subject}"));
+                }
+                Input::Pull { name, at, pull } => {
+                    if let Some(at) = at {
+                        incident.advance_to(at).await;
+                    }
+                    steps.extend(timeline.steps(incident.new_steps()));
+                    let came = incident.engine().pull(&pull).await;
+                    timeline.pull(incident.now(), &name, &pull, &came.results);
+                    results.extend(came.results);
                 }
                 Input::Body { name, delivery } => {
                     incident.advance_for(&delivery).await;
@@ -225,6 +287,18 @@ impl Timeline {
         }
         for warning in &answer.warnings {
             self.detail(&format!("warning: {warning}"));
+        }
+    }
+
+    fn pull(&mut self, at: Timestamp, name: &str, pull: &Pull, results: &[AlertResult]) {
+        let plural = if results.len() == 1 { "" } else { "s" };
+        let proves = pull.incomplete.as_ref().map_or_else(|| "complete".to_owned(), |why| format!("incomplete: {why}"));
+        self.line(at, &format!("{name}: a pull of {} alert{plural}, {proves}", results.len()));
+        for result in results {
+            let node = result.node.as_ref().map_or("-", NodeName::as_str);
+            let policy = result.policy.as_ref().map(|p| format!(" (policy {p})")).unwrap_or_default();
+            let name = result.alertname.as_deref().unwrap_or_default();
+            self.detail(&format!("firing    {:<12}  {node:<12}  {name}{policy}: {}", result.outcome.as_str(), result.reason));
         }
     }
 

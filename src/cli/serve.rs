@@ -20,6 +20,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     Failure, LiveSources, load_config, load_snapshot,
+    pulling::pull_for_ever,
     recording::{Recorder, Recording},
     runtime,
 };
@@ -286,6 +287,10 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::new());
     let Connected { cluster, notices, mut beside } = connect(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
+    if args.record.is_some() && config.alertmanagers.as_ref().is_some_and(|a| a.http.holds_secrets()) {
+        let why = "--record copies the configuration, which holds secrets: put them into files (password_file, credentials_file, files)";
+        return Err(Failure::input(why));
+    }
     let recording = args.record.as_ref().map(|dir| Recording::into(dir, &path)).transpose()?.map(Arc::new);
     let options = Options { reload_from: Some(path), mode, recording: recording.clone(), notices: Some(notices) };
     let mut app = assemble(config, cluster, metrics, Box::new(|step| log_step(&step)), options);
@@ -302,7 +307,8 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         })
         .into_future();
     let mut server = tokio::spawn(server);
-    let mut ticks = tokio::spawn(tick(engine));
+    let mut ticks = tokio::spawn(tick(Arc::clone(&engine)));
+    let mut pulls = tokio::spawn(pull_for_ever(engine, Arc::clone(&app.metrics), recording.clone()));
     tracing::info!(%address, "Listening for alerts.");
 
     loop {
@@ -314,6 +320,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
             ended = &mut ticks => {
                 return Err(Failure::unreachable(format!("timers ended by themselves, and nothing would be released: {ended:?}")));
             }
+            ended = &mut pulls => {
+                return Err(Failure::unreachable(format!("pulls ended by themselves, and lost notifications would stay lost: {ended:?}")));
+            }
             ended = watch_ended(&mut beside) => {
                 return Err(Failure::unreachable(format!("the watch on nodes ended by itself: {ended:?}")));
             }
@@ -324,6 +333,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     }
     tracing::info!("Stopping: finishing what is in flight.");
     ticks.abort();
+    pulls.abort();
     let events = beside.map(|(watch, events)| {
         watch.abort();
         events

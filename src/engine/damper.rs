@@ -33,7 +33,7 @@ impl PutOff {
     /// As it was heard.
     pub(super) fn heard(&self) -> Heard<'_> {
         let rule = self.rule.as_ref().map(|(policy, action)| Rule { policy, action: *action });
-        Heard { alert: &self.alert, gpu: self.gpu.clone(), rule }
+        Heard { alert: &self.alert, gpu: self.gpu.clone(), rule, muted: None }
     }
 }
 

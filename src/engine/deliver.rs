@@ -1,6 +1,12 @@
 //! One body: from its alerts to their nodes and back to one result per alert.
 
-use std::{collections::BTreeMap, sync::PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use super::{
     Engine, Plan,
@@ -11,12 +17,17 @@ use crate::{
     alert::{Alert, Delivery, Status},
     locate::{ExporterPod, NodeName},
     policy::{Config, Policy},
-    quarantine::{Heard, Outcome, Rule},
+    quarantine::{Heard, Outcome, Rule, Told},
 };
 
 impl Engine {
     /// Take one body. The outcome of every alert stands in the answer; nothing of it is lost if nobody waits for the answer.
     pub async fn deliver(&self, delivery: Delivery) -> Answer {
+        self.deliver_unless_late(delivery, &AtomicBool::new(false)).await
+    }
+
+    /// The same, if it may be that its sender is answered with an error before the work is done. `late` says so then.
+    pub async fn deliver_unless_late(&self, delivery: Delivery, late: &AtomicBool) -> Answer {
         let mut warnings = self.note_clusters(&delivery);
         self.metrics.delivered(delivery.alerts.len(), delivery.truncated);
         if delivery.truncated > 0 {
@@ -26,9 +37,16 @@ impl Engine {
             );
             tracing::warn!(truncated = delivery.truncated, receiver = %delivery.receiver, "{text}.");
             warnings.push(text);
+            self.want_pull();
         }
         let alerts: Vec<&Alert> = delivery.alerts.iter().filter_map(|a| a.as_ref().ok()).collect();
-        let (taken, retry) = self.take(&alerts, false).await;
+        {
+            let (mut recent, now) = (lock(&self.recent), self.clock.now());
+            for alert in &alerts {
+                recent.note(alert.fingerprint, now);
+            }
+        }
+        let (taken, retry) = self.take(&alerts, Some(late)).await;
         self.tell_unmapped(&alerts, &taken);
         let mut taken = taken.into_iter();
         let results: Vec<AlertResult> = delivery
@@ -47,17 +65,12 @@ impl Engine {
         Answer { results, truncated: delivery.truncated, warnings, retry }
     }
 
-    /// Take alerts, perhaps `again` because they were parked; whether any of them failed in a way that the sender's retry can cure.
-    pub(super) async fn take(&self, alerts: &[&Alert], again: bool) -> (Vec<AlertResult>, bool) {
+    /// Take alerts of a delivery, which may be `late`, or again because they were parked; whether any of them failed in a way that the
+    /// sender's retry can cure.
+    pub(super) async fn take(&self, alerts: &[&Alert], late: Option<&AtomicBool>) -> (Vec<AlertResult>, bool) {
+        let again = late.is_none();
         let config = self.config();
-        let mut plans = self.plan(alerts, &config, None);
-        let mut no_pods = None;
-        if plans.iter().any(Plan::needs_pods) {
-            match self.cluster.exporter_pods(&config.locate.exporter_pods).await {
-                Ok(pods) => plans = self.plan(alerts, &config, Some(&pods)),
-                Err(e) => no_pods = Some(e),
-            }
-        }
+        let (plans, no_pods) = self.plan_with_pods(alerts, &config).await;
         let mut results: Vec<Option<AlertResult>> = vec![None; alerts.len()];
         let mut by_node: Vec<(NodeName, Vec<usize>)> = Vec::new();
         let mut places: BTreeMap<NodeName, usize> = BTreeMap::new();
@@ -84,7 +97,7 @@ impl Engine {
         }
         let mut work = Vec::with_capacity(by_node.len());
         for (number, (node, at)) in by_node.iter().enumerate() {
-            work.push(self.work(number, node, at.iter().map(|i| heard(&plans[*i])).collect()));
+            work.push(self.work(number, node, at.iter().map(|i| heard(&plans[*i])).collect(), Told::Pushed));
         }
         let done = self.side_by_side(work).await;
         for ((node, at), done) in by_node.iter().zip(done) {
@@ -125,7 +138,38 @@ impl Engine {
                 results[*i] = Some(result);
             }
         }
+        if let Some(late) = late {
+            let told = if retry || late.load(Ordering::Acquire) { Told::Refused } else { Told::Accepted };
+            self.note_the_answer(&by_node, &plans, told).await;
+        }
         (results.into_iter().flatten().collect(), retry)
+    }
+
+    /// A sender that is answered with an error may never tell the end of what was recorded all the same: that is written down, and
+    /// taken back when it was told with success.
+    async fn note_the_answer(&self, by_node: &[(NodeName, Vec<usize>)], plans: &[Plan<'_>], told: Told<'_>) {
+        let concerned = |name: &NodeName| match told {
+            Told::Refused => lock(&self.fleet).has_firing_claims(name),
+            _ => lock(&self.fleet).is_unconfirmed(name),
+        };
+        let mut work = Vec::new();
+        for (number, (name, at)) in by_node.iter().enumerate().filter(|(_, (name, _))| concerned(name)) {
+            work.push(self.work(number, name, at.iter().map(|i| heard(&plans[*i])).collect(), told));
+        }
+        // Where it cannot be written it is not: the next delivery or pull sees to it.
+        drop(self.side_by_side(work).await);
+    }
+
+    /// Plan for each alert, with the exporter pods where they matter; else why they could not be had.
+    pub(super) async fn plan_with_pods<'a>(&self, alerts: &[&'a Alert], config: &'a Config) -> (Vec<Plan<'a>>, Option<String>) {
+        let plans = self.plan(alerts, config, None);
+        if !plans.iter().any(Plan::needs_pods) {
+            return (plans, None);
+        }
+        match self.cluster.exporter_pods(&config.locate.exporter_pods).await {
+            Ok(pods) => (self.plan(alerts, config, Some(&pods)), None),
+            Err(e) => (plans, Some(e)),
+        }
     }
 
     fn plan<'a>(&self, alerts: &[&'a Alert], config: &'a Config, pods: Option<&[ExporterPod]>) -> Vec<Plan<'a>> {
@@ -134,7 +178,7 @@ impl Engine {
     }
 
     /// The result of an alert that no policy acts for, or whose labels name no node.
-    fn without_node(&self, plan: &Plan<'_>, again: bool) -> AlertResult {
+    pub(super) fn without_node(&self, plan: &Plan<'_>, again: bool) -> AlertResult {
         let alert = plan.alert;
         let mut result = match (&plan.passive, &plan.target, alert.status) {
             (Some((outcome, reason)), _, _) => {
@@ -205,7 +249,12 @@ fn isolates(plan: &Plan<'_>) -> bool {
     plan.alert.status == Status::Firing && plan.policy.is_some_and(|p| p.action.isolates())
 }
 
-fn heard<'a>(plan: &Plan<'a>) -> Heard<'a> {
+pub(super) fn heard<'a>(plan: &Plan<'a>) -> Heard<'a> {
     let acts = |p: &'a Policy| Rule { policy: &p.name, action: p.action };
-    Heard { alert: plan.alert, gpu: plan.gpu.clone(), rule: plan.policy.filter(|_| plan.passive.is_none()).map(acts) }
+    Heard {
+        alert: plan.alert,
+        gpu: plan.gpu.clone(),
+        rule: plan.policy.filter(|_| plan.passive.is_none()).map(acts),
+        muted: None,
+    }
 }

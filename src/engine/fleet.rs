@@ -32,6 +32,8 @@ struct Entry {
     in_scope: bool,
     /// How many claims are firing, cleared and released by hand.
     claims: [usize; 3],
+    /// Whether the sender of an alert on it may never tell its end.
+    unconfirmed: bool,
     /// What lasts on this node, and whether people were told of it.
     lasting: Option<(Reason, bool)>,
 }
@@ -40,7 +42,8 @@ struct Entry {
 fn lasting(view: &NodeView) -> Option<Reason> {
     match view.state {
         NodeState::Suspect => Some(Reason::RecordUnreadable),
-        _ => view.held_back.as_ref().map(|_| Reason::ReleaseHeld),
+        _ if view.held_back.is_some() => Some(Reason::ReleaseHeld),
+        _ => view.muted.as_ref().map(|_| Reason::Silenced),
     }
 }
 
@@ -84,6 +87,7 @@ impl Fleet {
             in_scope: view.in_scope,
             claims: [ClaimState::Firing, ClaimState::Cleared, ClaimState::Released]
                 .map(|state| view.claims.iter().filter(|c| c.state == state).count()),
+            unconfirmed: view.claims.iter().any(|c| c.unconfirmed),
             lasting: lasting(view).map(|reason| (reason, told == Some((reason, true)))),
         };
         self.nodes.insert(name.clone(), entry);
@@ -179,6 +183,21 @@ impl Fleet {
     pub(super) fn claims(&self) -> [(&'static str, usize); 3] {
         let sum = |i: usize| self.nodes.values().map(|e| e.claims[i]).sum();
         [("firing", sum(0)), ("cleared", sum(1)), ("released", sum(2))]
+    }
+
+    /// Nodes with claims, those that were released by hand included: their members fire on until they are told to be over.
+    pub(super) fn with_claims(&self) -> Vec<NodeName> {
+        self.nodes.iter().filter(|(_, e)| e.claims != [0; 3]).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether the node has a claim that fires.
+    pub(super) fn has_firing_claims(&self, name: &NodeName) -> bool {
+        self.nodes.get(name).is_some_and(|e| e.claims[0] > 0)
+    }
+
+    /// Whether the sender of an alert on the node may never tell its end.
+    pub(super) fn is_unconfirmed(&self, name: &NodeName) -> bool {
+        self.nodes.get(name).is_some_and(|e| e.unconfirmed)
     }
 
     /// Nodes that are not free, the first so many by name.

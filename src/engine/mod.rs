@@ -12,6 +12,7 @@ mod node;
 mod notices;
 mod parked;
 mod plan;
+mod pull;
 mod shadow;
 
 use std::{
@@ -31,6 +32,7 @@ pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use notices::NoticeSink;
 pub use plan::Plan;
+pub use pull::{LastPull, Pulled};
 
 use crate::{
     alert::Alert,
@@ -38,13 +40,14 @@ use crate::{
     locate::{NodeFacts, NodeName},
     metrics::Metrics,
     policy::Config,
-    quarantine::{Heard, NodeState, NodeView},
+    quarantine::{Heard, NodeState, NodeView, Told},
 };
 use damper::Damper;
 pub(crate) use fleet::Busy;
 use fleet::Fleet;
 use node::Done;
 use parked::Parked;
+use pull::Recent;
 use shadow::Shadow;
 
 /// How many nodes are worked on at once: the API server is bound by its processor, more only adds latency.
@@ -105,6 +108,9 @@ pub struct Engine {
     metrics: Arc<Metrics>,
     fleet: Mutex<Fleet>,
     parked: Mutex<Parked>,
+    recent: Mutex<Recent>,
+    /// Nodes on which nothing is begun, by the last pull, and why.
+    vetoed: Mutex<BTreeMap<NodeName, String>>,
     clusters_seen: Mutex<BTreeSet<String>>,
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
@@ -118,6 +124,12 @@ pub struct Engine {
     counted: AtomicBool,
     /// Told when a timer may have moved.
     pub(crate) timers: tokio::sync::Notify,
+    /// Told when a pull is wanted at once.
+    pub(crate) wanted: tokio::sync::Notify,
+    /// The last pull that was taken.
+    taken: tokio::sync::watch::Sender<Option<LastPull>>,
+    /// Told when the configuration was replaced.
+    pub(crate) reloaded: tokio::sync::Notify,
 }
 
 impl fmt::Debug for Engine {
@@ -142,6 +154,8 @@ impl Engine {
             metrics,
             fleet: Mutex::default(),
             parked: Mutex::default(),
+            recent: Mutex::default(),
+            vetoed: Mutex::default(),
             clusters_seen: Mutex::default(),
             workers: Mutex::default(),
             sink,
@@ -152,6 +166,9 @@ impl Engine {
             side_by_side: SIDE_BY_SIDE,
             counted: AtomicBool::new(false),
             timers: tokio::sync::Notify::new(),
+            wanted: tokio::sync::Notify::new(),
+            taken: tokio::sync::watch::Sender::new(None),
+            reloaded: tokio::sync::Notify::new(),
         }
     }
 
@@ -194,6 +211,22 @@ impl Engine {
         self.config.load_full()
     }
 
+    /// Ask for a pull at once, if there is anybody to ask.
+    pub fn want_pull(&self) {
+        if self.config.load().alertmanagers.is_some() {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Ask for a pull and wait until one that began after now was taken.
+    pub async fn pull_now(&self) -> Option<LastPull> {
+        let (mut taken, now) = (self.taken.subscribe(), self.clock.now());
+        self.want_pull();
+        let last = taken.wait_for(|last| last.as_ref().is_some_and(|last| last.begun >= now)).await;
+        // The sender is ours, so it is there.
+        last.ok().and_then(|last| last.clone())
+    }
+
     /// Replace the configuration and decide every node again that bears a record.
     ///
     /// # Errors
@@ -217,6 +250,7 @@ impl Engine {
         // Limits and hold-downs may have changed: somebody may be let in, and timers may have moved.
         self.admit_waiting().await;
         self.timers.notify_one();
+        self.reloaded.notify_one();
         Ok(())
     }
 
@@ -234,7 +268,7 @@ impl Engine {
         let parked = lock(&self.parked).all();
         if !parked.is_empty() {
             let alerts: Vec<&Alert> = parked.iter().collect();
-            self.take(&alerts, true).await;
+            self.take(&alerts, None).await;
         }
     }
 
@@ -322,7 +356,7 @@ impl Engine {
     async fn decide_again(&self, names: &[NodeName]) {
         let mut work = Vec::with_capacity(names.len());
         for (number, name) in names.iter().enumerate() {
-            work.push(self.work(number, name, Vec::new()));
+            work.push(self.work(number, name, Vec::new(), Told::Pushed));
         }
         let done = self.side_by_side(work).await;
         for (name, done) in names.iter().zip(done) {
@@ -340,8 +374,14 @@ impl Engine {
     }
 
     /// Boxed: the compiler cannot prove a stream of closures' futures `Send`.
-    fn work<'a>(&'a self, number: usize, name: &'a NodeName, heard: Vec<Heard<'a>>) -> BoxFuture<'a, (usize, Done)> {
-        Box::pin(async move { (number, self.work_on(name, &heard).await) })
+    fn work<'a>(
+        &'a self,
+        number: usize,
+        name: &'a NodeName,
+        heard: Vec<Heard<'a>>,
+        told: Told<'a>,
+    ) -> BoxFuture<'a, (usize, Done)> {
+        Box::pin(async move { (number, self.work_on(name, &heard, told).await) })
     }
 
     /// Let nodes in that wait for a slot, in order, as far as there is room.
@@ -353,7 +393,7 @@ impl Engine {
             if !slots.admits() {
                 return;
             }
-            if self.work_on(&name, &[]).await.failed {
+            if self.work_on(&name, &[], Told::Pushed).await.failed {
                 // It must not block those behind it.
                 let mut fleet = lock(&self.fleet);
                 fleet.step_aside(&name);
@@ -380,6 +420,13 @@ impl Engine {
             view
         });
         let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || v.state != NodeState::Free || v.has_record()).collect();
+        for (name, why) in lock(&self.vetoed).iter() {
+            // What stands on record says so itself.
+            let free = |v: &&mut NodeView| v.name == *name && v.state == NodeState::Free && v.claims.is_empty();
+            if let Some(view) = views.iter_mut().find(free) {
+                view.waiting_for.clone_from(why);
+            }
+        }
         let fleet = lock(&self.fleet);
         for view in views.iter_mut().filter(|v| v.state == NodeState::Pending) {
             view.waiting_for = format!("room: {}", fleet.slots(&view.name, &limits).refusal());

@@ -12,7 +12,7 @@ use crate::{
     locate::{NodeFacts, NodeName},
     notice::Change,
     policy::Config,
-    quarantine::{Context, Decision, Effect, Heard, NodeView, Outcome, Verdict, decide},
+    quarantine::{Context, Decision, Effect, Heard, NodeView, Outcome, Told, Verdict, decide},
 };
 
 /// How often a node is read and decided again before the delivery is given back. With 20 writers on one node the unluckiest
@@ -39,11 +39,11 @@ impl Done {
 
 impl Engine {
     /// Decide about one node and carry it out. At most one worker is on a node at a time.
-    pub(super) async fn work_on(&self, name: &NodeName, heard: &[Heard<'_>]) -> Done {
+    pub(super) async fn work_on(&self, name: &NodeName, heard: &[Heard<'_>], told: Told<'_>) -> Done {
         let worker = Arc::clone(lock(&self.workers).entry(name.clone()).or_default());
         let done = {
             let _alone = worker.lock().await;
-            self.decide_and_write(name, heard).await
+            self.decide_and_write(name, heard, told).await
         };
         lock(&self.fleet).unreserve(name);
         let mut workers = lock(&self.workers);
@@ -54,11 +54,11 @@ impl Engine {
         done
     }
 
-    async fn decide_and_write(&self, name: &NodeName, heard: &[Heard<'_>]) -> Done {
+    async fn decide_and_write(&self, name: &NodeName, heard: &[Heard<'_>], told: Told<'_>) -> Done {
         // What was put off comes first, unless there is newer word of the same alert.
         let put_off: Vec<PutOff> = lock(&self.damper).take(name, heard);
         let all: Vec<Heard<'_>> = put_off.iter().map(PutOff::heard).chain(heard.iter().cloned()).collect();
-        let mut done = self.decide_and_write_all(name, &all).await;
+        let mut done = self.decide_and_write_all(name, &all, told).await;
         done.verdicts.drain(..put_off.len());
         drop(all);
         if done.failed {
@@ -67,7 +67,7 @@ impl Engine {
         done
     }
 
-    async fn decide_and_write_all(&self, name: &NodeName, heard: &[Heard<'_>]) -> Done {
+    async fn decide_and_write_all(&self, name: &NodeName, heard: &[Heard<'_>], told: Told<'_>) -> Done {
         // A decision to write may come from the cache, since the resourceVersion guards it; one not to write may not.
         let mut cached = {
             let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +90,7 @@ impl Engine {
                 Some(shadow) => Arc::new(lock(shadow).over(&node, &config)),
                 None => node,
             };
-            let decision = self.decide_with_slots(&node, heard, &config);
+            let decision = self.decide_with_slots(&node, heard, told, &config);
             let Some(patch) = &decision.patch else {
                 if from_cache {
                     continue;
@@ -109,7 +109,9 @@ impl Engine {
                 return self.written(decision, &node, &after, &config);
             }
             let now = self.clock.now();
+            // What a pull proves cannot be put off as if it were heard by webhook.
             if !decision.urgent
+                && told == Told::Pushed
                 && let Some(until) = lock(&self.damper).put_off(name, heard, now)
             {
                 self.seen(&node, &config);
@@ -143,10 +145,10 @@ impl Engine {
         self.give_up(name, heard, &last)
     }
 
-    fn decide_with_slots(&self, node: &NodeFacts, heard: &[Heard<'_>], config: &Config) -> Decision {
+    fn decide_with_slots(&self, node: &NodeFacts, heard: &[Heard<'_>], told: Told<'_>, config: &Config) -> Decision {
         let mut fleet = lock(&self.fleet);
         let slots = fleet.slots(&node.name, &config.guard);
-        let ctx = Context { config, slots, now: self.clock.now(), complete: false };
+        let ctx = Context { config, slots, now: self.clock.now(), told };
         let begin = Instant::now();
         let decision = decide(node, heard, &ctx);
         self.metrics.decided_in(begin.elapsed());

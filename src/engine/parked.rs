@@ -42,6 +42,12 @@ impl Parked {
         }
     }
 
+    /// Forget those that no longer fire.
+    pub(super) fn keep_only(&mut self, fires: impl Fn(Fingerprint) -> bool) {
+        self.alerts.retain(|fp, _| fires(*fp));
+        self.order.retain(|fp| self.alerts.contains_key(fp));
+    }
+
     /// All of them, oldest first.
     pub(super) fn all(&self) -> Vec<Alert> {
         self.order.iter().filter_map(|f| self.alerts.get(f)).cloned().collect()

@@ -124,6 +124,21 @@ pub fn waits_for_person(view: &NodeView, at: Timestamp) -> Option<Notice> {
     Some(Notice { at, reason: Reason::ReleaseHeld, node: Some(of_view(view)), note, taint: None })
 }
 
+/// A node on which all that fires is silenced, inhibited or muted; `None` if something is not.
+#[must_use]
+pub fn silenced(view: &NodeView, at: Timestamp) -> Option<Notice> {
+    let why = view.muted.as_ref()?;
+    let claims: Vec<&Claim> = view.claims.iter().collect();
+    let about = leading(&claims, None).map(|c| subject(c, claims.len())).unwrap_or_default();
+    let head = format!("All that fires on this node is muted in Alertmanager: {about} is {why}.");
+    let next = if view.isolated {
+        "Next: it stays isolated and is not released until that ends."
+    } else {
+        "Next: nothing is begun for it until that ends."
+    };
+    Some(Notice { at, reason: Reason::Silenced, node: Some(of_view(view)), note: parts(&head, None, next, None), taint: None })
+}
+
 /// A node whose record cannot be used; `None` if it can.
 #[must_use]
 pub fn unusable_record(node: &NodeFacts, config: &Config, at: Timestamp) -> Option<Notice> {

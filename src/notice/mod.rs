@@ -14,7 +14,9 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-pub use build::{Change, exporter_not_tolerating, of_change, unmapped, unusable_record, waits_for_person, write_failed};
+pub use build::{
+    Change, exporter_not_tolerating, of_change, silenced, unmapped, unusable_record, waits_for_person, write_failed,
+};
 pub use limit::{Admission, Limiter};
 pub use text::MAX_NOTE;
 pub use tolerate::{Toleration, tolerates};
@@ -34,6 +36,8 @@ pub enum Reason {
     ReleasedByHand,
     /// A node could be given back, but for a person's word.
     ReleaseHeld,
+    /// All that fires on a node is silenced, inhibited or muted.
+    Silenced,
     /// Our taint was taken away, not by a person, and was put back once (P10).
     Restored,
     /// The guard refuses to isolate a node for now.
@@ -52,11 +56,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Isolated,
         Self::Released,
         Self::ReleasedByHand,
         Self::ReleaseHeld,
+        Self::Silenced,
         Self::Restored,
         Self::Refused,
         Self::Withdrawn,
@@ -74,6 +79,7 @@ impl Reason {
             Self::Released => "GpuNodeReleased",
             Self::ReleasedByHand => "GpuNodeReleasedByHand",
             Self::ReleaseHeld => "GpuNodeReleaseHeld",
+            Self::Silenced => "GpuAlertsSilenced",
             Self::Restored => "GpuIsolationRestored",
             Self::Refused => "GpuGuardRefused",
             Self::Withdrawn => "GpuIsolationWithdrawn",
@@ -89,7 +95,7 @@ impl Reason {
     pub fn action(self) -> &'static str {
         match self {
             Self::Isolated | Self::Restored | Self::Withdrawn | Self::ExporterNotTolerating => "Isolate",
-            Self::Released | Self::ReleasedByHand | Self::ReleaseHeld => "Release",
+            Self::Released | Self::ReleasedByHand | Self::ReleaseHeld | Self::Silenced => "Release",
             Self::Refused => "Refuse",
             Self::Unmapped => "Map",
             Self::WriteFailed | Self::RecordUnreadable => "Write",
@@ -99,7 +105,7 @@ impl Reason {
     /// Whether somebody should look: the `type` of an Event is `Warning` then, else `Normal`.
     #[must_use]
     pub fn is_warning(self) -> bool {
-        !matches!(self, Self::Released | Self::ReleasedByHand | Self::ReleaseHeld | Self::Withdrawn)
+        !matches!(self, Self::Released | Self::ReleasedByHand | Self::ReleaseHeld | Self::Silenced | Self::Withdrawn)
     }
 
     /// Whether one cause can bring a great many of them at once. They never use up the room of the others.

@@ -15,6 +15,8 @@ use super::{
 };
 use crate::alert::{Matcher, MatcherError};
 
+mod alertmanagers;
+mod http_client;
 mod policies;
 mod report;
 #[cfg(test)]
@@ -129,7 +131,12 @@ impl Check<'_> {
         let guard = self.guard(raw.guard.unwrap_or_default());
         let human_managers = self.human_managers(raw.people.unwrap_or_default());
         let events = self.events(raw.events.unwrap_or_default());
+        let alertmanagers = raw.sources.and_then(|s| s.alertmanagers).map(|raw| self.alertmanagers(raw));
         let policies = self.policies(raw.policies, release.as_ref());
+        let alertmanagers = match alertmanagers {
+            Some(alertmanagers) => Some(alertmanagers?),
+            None => None,
+        };
         Some(Config {
             instance: instance?,
             domain: domain?,
@@ -140,6 +147,7 @@ impl Check<'_> {
             guard: guard?,
             human_managers: human_managers?,
             events: events?,
+            alertmanagers,
             policies: policies?,
         })
     }

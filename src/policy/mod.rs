@@ -3,6 +3,7 @@
 //! [`Config`] is what the rest of the program sees: parsed, checked and complete. [`load()`] makes one from a file's text,
 //! whole or not at all.
 
+mod alertmanagers;
 mod load;
 mod names;
 mod raw;
@@ -13,6 +14,9 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::alert::{Labels, Matcher};
+pub use alertmanagers::{
+    Alertmanagers, Authorization, DnsPeers, Header, HttpOptions, Identity, PeerUrl, Peers, Secret, SecretFrom, TlsOptions,
+};
 pub use load::{ConfigError, Problem, load};
 pub use selector::{Selector, SelectorError};
 
@@ -37,6 +41,8 @@ pub struct Config {
     pub human_managers: Vec<ManagerPattern>,
     /// Where people are told of what happens to nodes.
     pub events: Events,
+    /// Who is asked what fires; `None` means that webhooks are all there is.
+    pub alertmanagers: Option<Alertmanagers>,
     /// In order: the first that matches an alert wins.
     pub policies: Vec<Policy>,
 }

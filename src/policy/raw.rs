@@ -3,8 +3,12 @@
 //! Leaves carry their place in the file, so that whatever is wrong with them can be shown there. Numbers and words are
 //! kept as text: read by [`super::load()`], several wrong ones are all reported at once, in our own words.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_saphyr::Spanned;
+
+use super::alertmanagers::Secret;
 
 /// A value that may be left out; `null` (nothing after the colon) counts as left out.
 pub(super) type Opt<T> = Option<Spanned<T>>;
@@ -23,6 +27,7 @@ pub(super) struct RawConfig {
     pub(super) guard: Option<RawGuard>,
     pub(super) people: Option<RawPeople>,
     pub(super) events: Option<RawEvents>,
+    pub(super) sources: Option<RawSources>,
     pub(super) policies: Option<Vec<Spanned<RawPolicy>>>,
 }
 
@@ -93,6 +98,76 @@ pub(super) struct RawPeople {
 pub(super) struct RawEvents {
     pub(super) enabled: Option<bool>,
     pub(super) namespace: Opt<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSources {
+    pub(super) alertmanagers: Opt<RawAlertmanagers>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAlertmanagers {
+    pub(super) urls: Opt<Texts>,
+    pub(super) dns: Opt<RawDns>,
+    pub(super) receiver: Opt<String>,
+    pub(super) poll_interval: Opt<String>,
+    pub(super) timeout: Opt<String>,
+    pub(super) settle: Opt<String>,
+    pub(super) http: Option<RawHttp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDns {
+    pub(super) name: Opt<String>,
+    pub(super) scheme: Opt<String>,
+    pub(super) path: Opt<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHttp {
+    pub(super) basic_auth: Opt<RawBasicAuth>,
+    pub(super) authorization: Opt<RawAuthorization>,
+    pub(super) tls_config: Opt<RawTls>,
+    pub(super) http_headers: Option<BTreeMap<String, Spanned<RawHeader>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawBasicAuth {
+    pub(super) username: Opt<String>,
+    pub(super) password: Opt<Secret>,
+    pub(super) password_file: Opt<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAuthorization {
+    #[serde(rename = "type")]
+    pub(super) kind: Opt<String>,
+    pub(super) credentials: Opt<Secret>,
+    pub(super) credentials_file: Opt<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTls {
+    pub(super) ca_file: Opt<String>,
+    pub(super) cert_file: Opt<String>,
+    pub(super) key_file: Opt<String>,
+    pub(super) server_name: Opt<String>,
+    pub(super) insecure_skip_verify: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHeader {
+    pub(super) values: Option<Texts>,
+    pub(super) secrets: Option<Vec<Spanned<Secret>>>,
+    pub(super) files: Option<Texts>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -43,6 +43,13 @@ pub struct Claim {
     /// The alerts behind it.
     #[serde(default)]
     pub members: Vec<Member>,
+    /// It was recorded by a delivery that was answered with an error, and neither a delivery nor a pull has confirmed it since: its
+    /// sender may never tell its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unconfirmed: bool,
+    /// Why Alertmanager sends nothing of it while all that fires of it is silenced, inhibited or muted; cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub muted: Option<String>,
     /// The alert's annotation `summary`, cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
@@ -115,6 +122,9 @@ pub struct Member {
     /// It ended, and its sender did not say when.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
+    /// It is silenced, inhibited or muted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub muted: bool,
     /// Fields that we do not know.
     #[serde(flatten)]
     pub other: Unknown,
@@ -161,6 +171,8 @@ impl Claim {
             cleared: None,
             recovery: Vec::new(),
             members: Vec::new(),
+            unconfirmed: false,
+            muted: None,
             summary: note(alert, "summary"),
             runbook: note(alert, "runbook_url"),
             other: Unknown::new(),
@@ -171,6 +183,12 @@ impl Claim {
     #[must_use]
     pub fn fires(&self) -> bool {
         self.members.iter().any(Member::fires)
+    }
+
+    /// Whether all that fires of it is silenced, inhibited or muted.
+    #[must_use]
+    pub fn is_muted(&self) -> bool {
+        self.fires() && self.members.iter().all(|m| !m.fires() || m.muted)
     }
 
     /// What it is about, for a sentence: `GpuLost on GPU-5fd4...`.
@@ -206,7 +224,7 @@ impl Claim {
     }
 
     pub(super) fn has_notes(&self) -> bool {
-        self.summary.is_some() || self.runbook.is_some()
+        self.summary.is_some() || self.runbook.is_some() || self.muted.is_some()
     }
 
     pub(super) fn has_resolved(&self) -> bool {
@@ -218,7 +236,7 @@ impl Claim {
     /// A firing always counts: the same (fingerprint, startsAt) can fire again after its resolve. `startsAt` only grows, so
     /// that the order of deliveries does not matter.
     /// Whether anything changed.
-    pub(super) fn fire(&mut self, alert: &Alert, exact: bool) -> bool {
+    pub(super) fn fire(&mut self, alert: &Alert, exact: bool, muted: Option<&str>) -> bool {
         let mut changed = false;
         if let Some(asked) = Recovery::of(alert)
             && let Err(at) = self.recovery.binary_search(&asked)
@@ -232,15 +250,31 @@ impl Claim {
                 starts_at: alert.starts_at,
                 ends_at: None,
                 ended: false,
+                muted: false,
                 other: Unknown::new(),
             });
             return true;
         };
-        let was = (member.starts_at, member.fires());
+        let was = (member.starts_at, member.fires(), member.muted);
         member.starts_at = if exact { alert.starts_at } else { member.starts_at.max(alert.starts_at) };
         member.ends_at = None;
         member.ended = false;
-        changed || (member.starts_at, true) != was
+        member.muted = muted.is_some();
+        changed |= (member.starts_at, true, member.muted) != was;
+        // Of several reasons the last heard is shown; who was told none any more is dropped when the claim is settled.
+        let why = muted.map(|text| text.chars().take(MAX_NOTE).collect());
+        if why.is_some() && self.muted != why {
+            self.muted = why;
+            changed = true;
+        }
+        changed
+    }
+
+    /// The delivery that told it was answered so, or a pull confirms it. Whether anything changed.
+    pub(super) fn answered(&mut self, confirmed: Option<bool>) -> bool {
+        let was = self.unconfirmed;
+        self.unconfirmed = confirmed.map_or(was, |confirmed| !confirmed);
+        self.unconfirmed != was
     }
 
     /// Fold a resolved alert in: it counts if its `startsAt` is not older than its member's (P5).

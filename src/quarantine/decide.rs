@@ -13,7 +13,7 @@ use super::{
     scope::{Standing, standing, word},
 };
 use crate::{
-    alert::Status,
+    alert::{Fingerprint, Status},
     locate::{Gpu, NodeFacts, Taint},
     policy::Config,
 };
@@ -32,8 +32,37 @@ pub struct Context<'a> {
     pub slots: Slots,
     /// Our clock.
     pub now: Timestamp,
-    /// Whether `heard` is all that fires for this node: then members that it does not name are over.
-    pub complete: bool,
+    /// How what was heard came here.
+    pub told: Told<'a>,
+}
+
+/// How alerts came here, and what that proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told<'a> {
+    /// By a webhook, or by nobody.
+    Pushed,
+    /// By a webhook that was answered with an error: its sender counts it as never told, and will tell no end of it either.
+    Refused,
+    /// By a webhook that was answered with success.
+    Accepted,
+    /// By a pull that proves nothing about what it does not list.
+    Pulled,
+    /// By a complete pull: members that it does not list are over, but for those heard of after it began.
+    Complete {
+        /// Those, by their fingerprints.
+        newer: &'a [Fingerprint],
+    },
+}
+
+impl Told<'_> {
+    /// Whether the members of a claim can be trusted to be told an end.
+    pub(super) fn confirms(self) -> Option<bool> {
+        match self {
+            Self::Pushed => None,
+            Self::Refused => Some(false),
+            Self::Accepted | Self::Pulled | Self::Complete { .. } => Some(true),
+        }
+    }
 }
 
 /// How the node's effective action changes.
@@ -123,7 +152,7 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
     // First, so that an alert which fires anew after its hold-down is not taken for the one that was released by hand.
     next.forget(ctx);
     let known: Vec<_> = next.record.claims.iter().map(|c| (c.alert.clone(), c.gpu.clone())).collect();
-    let folded = fold(&mut next.record, node, heard, ctx.complete, no_new_claims, ctx.now);
+    let folded = fold(&mut next.record, node, heard, ctx.told, no_new_claims, ctx.now);
     next.settle_claims(ctx);
     next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
     next.forget(ctx);
@@ -146,9 +175,15 @@ pub(super) fn is_pending(record: &Record) -> bool {
     record.added.is_none() && wanted(record).is_some()
 }
 
-/// The policy that wants the node isolated: that of the strongest live claim, the oldest of several.
+/// The policy that wants the node isolated: that of the strongest live claim, the oldest of several. One that is silenced, inhibited
+/// or muted begins nothing.
 fn wanted(record: &Record) -> Option<&Claim> {
-    let live = record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates());
+    strongest(record, |c| !c.is_muted())
+}
+
+/// The same, of those claims.
+fn strongest(record: &Record, counts: impl Fn(&Claim) -> bool) -> Option<&Claim> {
+    let live = record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates() && counts(c));
     // Of equals `max_by` takes the last; the first is the one that the body named first.
     live.rev().max_by(|a, b| a.action.cmp(&b.action).then(b.since.cmp(&a.since)))
 }
@@ -166,6 +201,10 @@ impl Next {
     fn settle_claims(&mut self, ctx: &Context<'_>) {
         for claim in &mut self.record.claims {
             let fires = claim.fires();
+            if !claim.is_muted() {
+                claim.muted = None;
+            }
+            claim.unconfirmed &= fires;
             match claim.state {
                 ClaimState::Firing | ClaimState::Cleared if fires => {
                     claim.state = ClaimState::Firing;
@@ -204,7 +243,9 @@ impl Next {
         let by_hand = manager.is_some_and(|m| ctx.config.human_managers.iter().any(|p| p.matches(m)));
         let by_program = manager.is_some() && !by_hand;
         let ours = added.taint.as_ref().filter(|t| is_our_key(&t.key, ctx.config)).and_then(|t| t.value.clone());
-        let policy = match wanted(&self.record) {
+        // A silence begins nothing, and ends nothing: what stood there is put back under it as well.
+        let holds = strongest(&self.record, |_| true);
+        let policy = match holds {
             Some(claim) if !by_hand => Some(ours.unwrap_or_else(|| claim.policy.clone())),
             // While it waits for its release, a program's hand is no reason for one.
             None if by_program => ours,
@@ -216,7 +257,7 @@ impl Next {
         }
         // The foreign taint only went before us, unless a person was asked to take it away.
         let asked = || matches!(waits_for(node, &self.record, ctx.config, ctx.now), Some(Wait::Person(_) | Wait::Overflow));
-        if added.taint.is_none() && wanted(&self.record).is_none() && !asked() {
+        if added.taint.is_none() && holds.is_none() && !asked() {
             return;
         }
         // What begins only now was not known to whoever released the node: it is no part of that.
@@ -275,7 +316,9 @@ impl Next {
             wanted(&self.record).map(|c| (c.policy.clone(), c.action, c.subject())).filter(|_| barred.is_none())
         else {
             if was_pending && self.effect.is_none() && wanted(&self.record).is_none() {
-                self.effect = Some((Effect::Withdraw, None, "the fault ended before there was room".to_owned()));
+                let muted = self.record.claims.iter().find(|c| c.state == ClaimState::Firing).and_then(|c| c.muted.clone());
+                let reason = muted.unwrap_or_else(|| "the fault ended before there was room".to_owned());
+                self.effect = Some((Effect::Withdraw, None, reason));
             }
             self.record.overflow &= !self.record.claims.is_empty();
             return;

@@ -4,11 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     claim::{Claim, ClaimState},
+    decide::Told,
     outcome::{Outcome, Verdict},
     record::{Identity, Record},
 };
 use crate::{
-    alert::{Alert, Status},
+    alert::{Alert, Fingerprint, Status},
     locate::{Gpu, NodeFacts},
     policy::Action,
 };
@@ -34,6 +35,8 @@ pub struct Heard<'a> {
     pub gpu: Option<Gpu>,
     /// `None` if no policy acts for it; a resolve still ends its member, since claims survive edits of the configuration.
     pub rule: Option<Rule<'a>>,
+    /// Why its sender would not tell of it, if it is silenced, inhibited or muted: then it begins nothing.
+    pub muted: Option<&'a str>,
 }
 
 /// What folding did to one alert. The final verdict of a firing depends on what is decided for its node.
@@ -56,13 +59,13 @@ pub(super) fn fold(
     record: &mut Record,
     node: &NodeFacts,
     heard: &[Heard<'_>],
-    complete: bool,
+    told: Told<'_>,
     no_new_claims: Option<&str>,
     now: Timestamp,
 ) -> Vec<Folded> {
     let mut folded: Vec<Option<Folded>> = vec![None; heard.len()];
-    if complete {
-        drop_missing(record, heard);
+    if let Told::Complete { newer } = told {
+        drop_missing(record, heard, newer);
     }
     for (heard, slot) in heard.iter().zip(&mut folded) {
         if heard.alert.status == Status::Resolved {
@@ -72,20 +75,20 @@ pub(super) fn fold(
     let mut full = false;
     for (heard, slot) in heard.iter().zip(&mut folded) {
         if heard.alert.status == Status::Firing {
-            *slot = Some(fire(record, node, heard, complete, no_new_claims, now, &mut full));
+            *slot = Some(fire(record, node, heard, told, no_new_claims, now, &mut full));
         }
     }
     folded.into_iter().flatten().collect()
 }
 
 /// A complete pull proves that what it does not list is over.
-fn drop_missing(record: &mut Record, heard: &[Heard<'_>]) {
+fn drop_missing(record: &mut Record, heard: &[Heard<'_>], newer: &[Fingerprint]) {
+    let listed = |fp| heard.iter().any(|h| h.alert.status == Status::Firing && h.alert.fingerprint == fp);
     for claim in &mut record.claims {
-        claim
-            .members
-            .retain(|m| !m.fires() || heard.iter().any(|h| h.alert.status == Status::Firing && h.alert.fingerprint == m.fp));
+        claim.members.retain(|m| !m.fires() || listed(m.fp) || newer.contains(&m.fp));
     }
-    record.overflow = false;
+    // What did not fit may have come after the pull began.
+    record.overflow &= !newer.is_empty();
 }
 
 fn resolve(record: &mut Record, heard: &Heard<'_>) -> Folded {
@@ -101,7 +104,7 @@ fn fire(
     record: &mut Record,
     node: &NodeFacts,
     heard: &Heard<'_>,
-    exact: bool,
+    told: Told<'_>,
     no_new_claims: Option<&str>,
     now: Timestamp,
     full: &mut bool,
@@ -113,6 +116,9 @@ fn fire(
     let at = record.claims.iter().position(|c| c.alert == alert.name && c.gpu == heard.gpu);
     let known = at.is_some_and(|i| record.claims[i].members.iter().any(|m| m.fp == alert.fingerprint));
     if !known {
+        if let Some(why) = heard.muted {
+            return Folded::Done(Verdict::new(Outcome::Silenced, format!("nothing is begun for it: it is {why}")));
+        }
         if let Some(created) = node.created
             && alert.starts_at < created
             && now < created.checked_add(STALE_FOR).unwrap_or(Timestamp::MAX)
@@ -137,7 +143,8 @@ fn fire(
         record.claims.len() - 1
     });
     let claim = &mut record.claims[i];
-    let mut changed = claim.fire(alert, exact);
+    let mut changed = claim.fire(alert, matches!(told, Told::Complete { .. }), heard.muted);
+    changed |= claim.answered(told.confirms());
     changed |= claim.matched(rule.policy, rule.action);
     if let Some((len, old)) = before
         && !record.has_room()

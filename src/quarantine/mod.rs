@@ -15,10 +15,11 @@ mod verdict;
 mod view;
 
 pub use claim::{Claim, ClaimState, Episode, Member, Recovery};
-pub use decide::{Context, Decision, Effect, decide};
+pub use decide::{Context, Decision, Effect, Told, decide};
 pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
 pub use outcome::{Outcome, Verdict};
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
 pub use scope::{CONTROL_PLANE, Standing, standing};
+pub(crate) use view::nothing_begun;
 pub use view::{NodeState, NodeView};

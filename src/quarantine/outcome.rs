@@ -25,6 +25,8 @@ pub enum Outcome {
     Held,
     /// A person said that nothing is done to this node.
     Ignored,
+    /// It is silenced, inhibited or muted in Alertmanager: nothing is begun for it, and nothing ended.
+    Silenced,
     /// Its node would be isolated, and this mode writes nothing.
     WouldIsolate,
     /// No policy matches.
@@ -43,7 +45,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Recorded,
         Self::Unchanged,
         Self::Pending,
@@ -53,6 +55,7 @@ impl Outcome {
         Self::Heartbeat,
         Self::Held,
         Self::Ignored,
+        Self::Silenced,
         Self::WouldIsolate,
         Self::Unmatched,
         Self::OutOfScope,
@@ -75,6 +78,7 @@ impl Outcome {
             Self::Heartbeat => "heartbeat",
             Self::Held => "held",
             Self::Ignored => "ignored",
+            Self::Silenced => "silenced",
             Self::WouldIsolate => "would_isolate",
             Self::Unmatched => "unmatched",
             Self::OutOfScope => "out_of_scope",

@@ -306,6 +306,7 @@ impl Record {
         for claim in &mut self.claims {
             claim.summary = None;
             claim.runbook = None;
+            claim.muted = None;
         }
     }
 
@@ -328,10 +329,10 @@ mod tests {
     fn the_bound_on_the_length_is_one() {
         let time = "9999-12-30T22:00:00.999999999Z";
         let taint = json!({ "key": "k\u{1}\"\\", "value": "v", "effect": "NoSchedule" });
-        let member = json!({ "fp": "17ca147fb85cd638", "startsAt": time, "endsAt": time, "ended": true });
+        let member = json!({ "fp": "17ca147fb85cd638", "startsAt": time, "endsAt": time, "ended": true, "muted": true });
         let claim = |gpu: &str| {
             json!({
-                "alert": "A\u{0}\u{7f}\n", "gpu": gpu, "policy": "p", "action": "heartbeat", "state": "released", "since": time,
+                "alert": "A\u{0}\u{7f}\n", "gpu": gpu, "policy": "p", "unconfirmed": true, "action": "heartbeat", "state": "released", "since": time,
                 "cleared": time, "recovery": ["reboot", "replace", "manual"], "members": [member, member],
             })
         };

@@ -42,6 +42,10 @@ impl Next {
             .find(|c| c.alert == heard.alert.name && c.members.iter().any(|m| m.fp == heard.alert.fingerprint))
             .or_else(|| self.record.claims.get(i));
         let action = claim.map_or(Action::Freeze, |c| c.action);
+        if let Some(why) = heard.muted {
+            let stays = if self.record.added.is_some() { "the node stays isolated" } else { "nothing is begun for it" };
+            return Verdict::new(Outcome::Silenced, format!("{stays}: it is {why}"));
+        }
         match claim.map(|c| c.state) {
             Some(ClaimState::Released) => {
                 let why = "the node was released by hand: left alone until this alert was seen to end";

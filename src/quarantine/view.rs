@@ -96,6 +96,9 @@ pub struct NodeView {
     /// Who keeps it, if it would be released now but for a person's word.
     #[serde(skip)]
     pub held_back: Option<String>,
+    /// Who silenced all that fires on it, or what inhibits or mutes it.
+    #[serde(skip)]
+    pub muted: Option<String>,
     /// Whether the guard counts it among the nodes in scope.
     #[serde(skip)]
     pub in_scope: bool,
@@ -121,6 +124,7 @@ impl NodeView {
             pending_since: None,
             due: None,
             held_back: None,
+            muted: None,
             in_scope: standing == Standing::InScope,
         };
         match read(text, node, &config.instance) {
@@ -199,6 +203,9 @@ impl NodeView {
             && let Standing::OutOfScope(why) | Standing::Untouchable(why) = standing
         {
             self.waiting_for = format!("nothing: it is not isolated although a fault fires, since {why}");
+        } else if let Some(muted) = record.claims.iter().find(|c| c.action.isolates() && c.state == ClaimState::Firing) {
+            let why = all_muted(&record).unwrap_or_default();
+            self.waiting_for = nothing_begun(&muted.subject(), &why);
         } else if let Some(freeze) = record.claims.iter().find(|c| c.state == ClaimState::Firing) {
             self.waiting_for = format!("{} to end before any release", freeze.subject());
         } else if let Some(left) = record.claims.iter().find(|c| c.state == ClaimState::Released && c.fires()) {
@@ -207,9 +214,23 @@ impl NodeView {
         }
         let forgotten = record.claims.iter().filter_map(|c| forgotten_at(c, config)).min();
         self.due = [self.due, forgotten].into_iter().flatten().min();
+        self.muted = all_muted(&record);
         self.claims = record.claims;
         self.history = record.history;
     }
+}
+
+/// Why Alertmanager sends nothing of all that fires; `None` if it sends something, or nothing fires.
+fn all_muted(record: &Record) -> Option<String> {
+    let mut firing = record.claims.iter().filter(|c| c.state == ClaimState::Firing).peekable();
+    let first = firing.peek()?.muted.clone();
+    // The text may have been shed for want of room.
+    firing.all(Claim::is_muted).then(|| first.unwrap_or_else(|| "silenced, inhibited or muted".to_owned()))
+}
+
+/// What a node waits for on which nothing is begun.
+pub(crate) fn nothing_begun(subject: &str, why: &str) -> String {
+    format!("nothing: {subject} is {why}, so nothing is begun for it")
 }
 
 fn sentence(wait: Option<&Wait>, record: &Record, config: &Config) -> String {
@@ -218,10 +239,13 @@ fn sentence(wait: Option<&Wait>, record: &Record, config: &Config) -> String {
         Some(Wait::Firing) => {
             let mut firing = record.claims.iter().filter(|c| c.state == ClaimState::Firing);
             let first = firing.next().map(Claim::subject).unwrap_or_default();
-            match firing.count() {
-                0 => format!("{first} to end"),
-                n => format!("{first} and {n} more to end"),
-            }
+            let more = match firing.count() {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            // Who vetoed is told, as long as nothing else holds the node.
+            let muted = all_muted(record).map(|why| format!(" ({why})")).unwrap_or_default();
+            format!("{first}{more} to end{muted}")
         }
         Some(Wait::Held(reason)) => format!("a person: {reason}"),
         Some(Wait::ForeignKey(key)) => {

@@ -1,4 +1,4 @@
-//! HTTP: the webhook, health, the list of nodes, metrics and reload.
+//! HTTP: the webhook, the wish for a pull, health, the list of nodes, metrics and reload.
 
 mod webhook;
 
@@ -87,6 +87,8 @@ impl App {
             .route("/api/v1/alerts/", post(webhook::alerts))
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/nodes/", get(nodes))
+            .route("/api/v1/pull", post(pull))
+            .route("/api/v1/pull/", post(pull))
             .route("/-/healthy", get(healthy))
             .route("/-/ready", get(ready))
             .route("/-/reload", post(reload))
@@ -125,6 +127,18 @@ async fn nodes(State(app): State<Arc<App>>) -> Response {
         return error_response(StatusCode::SERVICE_UNAVAILABLE, "the first list of nodes has not been read yet");
     }
     json_response(StatusCode::OK, &Nodes { nodes: app.engine.views() })
+}
+
+async fn pull(State(app): State<Arc<App>>) -> Response {
+    let Some(settings) = app.engine.config().alertmanagers.clone() else {
+        return error_response(StatusCode::CONFLICT, "there is nobody to ask: configure sources.alertmanagers");
+    };
+    // One may be on its way, and each asks several questions.
+    let patience = settings.timeout * 8 + Duration::from_secs(5);
+    match tokio::time::timeout(patience, app.engine.pull_now()).await {
+        Ok(Some(last)) => json_response(StatusCode::OK, &last),
+        _ => error_response(StatusCode::GATEWAY_TIMEOUT, "no pull was done in time; the log says why"),
+    }
 }
 
 async fn healthy() -> &'static str {

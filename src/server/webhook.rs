@@ -3,7 +3,10 @@
 //! Alertmanager retries only 5xx and transport errors; a 4xx is dropped and poisons its group. So: 200 when every alert has an
 //! outcome, 503 when a retry can cure what failed, 400 only for what is no webhook body at all.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use axum::{
     body::Bytes,
@@ -14,6 +17,16 @@ use axum::{
 
 use super::{App, error_response, json_response};
 use crate::alert::parse_body;
+
+/// Set when nobody hears any more how the work on a delivery ends: the answer was given before, or the client hung up.
+#[derive(Default)]
+struct Unanswered(Arc<AtomicBool>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
 
 pub(super) async fn alerts(State(app): State<Arc<App>>, body: Result<Bytes, BytesRejection>) -> Response {
     let response = answer(&app, body).await;
@@ -45,12 +58,14 @@ async fn answer(app: &Arc<App>, body: Result<Bytes, BytesRejection>) -> Response
     };
     // A task of its own: axum drops the handler when the client hangs up, and a taint half decided helps nobody.
     let working = Arc::clone(app);
+    let unanswered = Unanswered::default();
+    let late = Arc::clone(&unanswered.0);
     let work = tokio::spawn(async move {
         let number = match &working.observer {
             Some(observer) => observer.body(&delivery).await,
             None => 0,
         };
-        let answer = working.engine.deliver(delivery).await;
+        let answer = working.engine.deliver_unless_late(delivery, &late).await;
         if let Some(observer) = &working.observer {
             observer.answer(number, &answer);
         }

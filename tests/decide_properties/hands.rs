@@ -185,7 +185,12 @@ fn a_taint_of_a_former_key_is_put_back_under_the_key_of_today() {
     let facts = bench.facts();
     let alert = lost("3");
     let heard = [crate::bench::heard(&alert, &bench.config)];
-    let ctx = gpu_quarantine::quarantine::Context { config: &bench.config, slots: bench.slots, now: bench.now, complete: false };
+    let ctx = gpu_quarantine::quarantine::Context {
+        config: &bench.config,
+        slots: bench.slots,
+        now: bench.now,
+        told: gpu_quarantine::quarantine::Told::Pushed,
+    };
     let patch = gpu_quarantine::quarantine::decide(&facts, &heard, &ctx).patch.expect("it isolates");
     bench.edit(|node| {
         node["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();

@@ -9,18 +9,23 @@ mod crash;
 #[cfg(test)]
 mod hands;
 #[cfg(test)]
+#[path = "../support/kubernetes/harness.rs"]
 mod harness;
 #[cfg(test)]
 mod isolate;
 #[cfg(test)]
+#[path = "../support/kubernetes/nodes.rs"]
 mod nodes;
 #[cfg(test)]
 mod others;
 #[cfg(test)]
+#[path = "../support/kubernetes/process.rs"]
 mod process;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
 mod seen;
 #[cfg(test)]
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../support/kubernetes/service.rs"]
 mod service;

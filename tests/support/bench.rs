@@ -9,7 +9,9 @@ use gpu_quarantine::{
     cluster::{Cluster as _, snapshot::SnapshotCluster},
     locate::{NodeFacts, NodeName, Taint, gpu_of},
     policy::{Config, load},
-    quarantine::{Context, Decision, Heard, MAX_BYTES, NodeView, Outcome, Record, Rule, Slots, Stored, Verdict, decide, read},
+    quarantine::{
+        Context, Decision, Heard, MAX_BYTES, NodeView, Outcome, Record, Rule, Slots, Stored, Told, Verdict, decide, read,
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -85,7 +87,12 @@ pub(crate) fn resolved(alert: &Alert, ends_at: Timestamp) -> Alert {
 /// `alert` as the engine hands it to the decision.
 pub(crate) fn heard<'a>(alert: &'a Alert, config: &'a Config) -> Heard<'a> {
     let policy = config.policy_for(&alert.labels);
-    Heard { alert, gpu: gpu_of(&alert.labels, &config.locate), rule: policy.map(|p| Rule { policy: &p.name, action: p.action }) }
+    Heard {
+        alert,
+        gpu: gpu_of(&alert.labels, &config.locate),
+        rule: policy.map(|p| Rule { policy: &p.name, action: p.action }),
+        muted: None,
+    }
 }
 
 pub(crate) struct Bench {
@@ -146,7 +153,12 @@ impl Bench {
     }
 
     fn context(&self, complete: bool) -> Context<'_> {
-        Context { config: &self.config, slots: self.slots, now: self.now, complete }
+        Context {
+            config: &self.config,
+            slots: self.slots,
+            now: self.now,
+            told: if complete { Told::Complete { newer: &[] } } else { Told::Pushed },
+        }
     }
 
     pub(crate) fn tick(&mut self) -> Decision {

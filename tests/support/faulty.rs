@@ -49,6 +49,9 @@ pub(crate) struct Faulty {
     /// What another writer does just before the next patch arrives.
     before: Mutex<Option<Hook>>,
     paused: watch::Sender<bool>,
+    /// A patch that never gets an answer, after so many others, and whether it takes effect: the process dies there.
+    dies: Mutex<Option<(usize, bool)>>,
+    dead: AtomicBool,
     asked: watch::Sender<usize>,
     written: AtomicUsize,
     /// While behind: the nodes as the watch cache saw them last.
@@ -73,6 +76,8 @@ impl Faulty {
             standing: Mutex::default(),
             before: Mutex::default(),
             paused: watch::Sender::new(false),
+            dies: Mutex::default(),
+            dead: AtomicBool::new(false),
             asked: watch::Sender::new(0),
             written: AtomicUsize::new(0),
             old: RwLock::default(),
@@ -120,6 +125,51 @@ impl Faulty {
 
     pub(crate) fn go_on(&self) {
         self.paused.send_replace(false);
+    }
+
+    /// After `skip` more patches one never gets an answer, whether or not it takes effect, and none after it.
+    pub(crate) fn die_at(&self, skip: usize, applied: bool) {
+        *self.dies.lock().unwrap() = Some((skip, applied));
+    }
+
+    /// Whether that patch was met.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+
+    /// A new process takes the place of the dead one.
+    pub(crate) fn revive(&self) {
+        *self.dies.lock().unwrap() = None;
+        self.dead.store(false, Ordering::SeqCst);
+    }
+
+    /// All is well from now on; what hangs goes on.
+    pub(crate) fn heal(&self) {
+        self.revive();
+        self.next.lock().unwrap().clear();
+        self.next_reads.lock().unwrap().clear();
+        self.standing.lock().unwrap().clear();
+        self.behind.store(false, Ordering::SeqCst);
+        self.go_on();
+    }
+
+    /// Whether every request is answered, truly.
+    pub(crate) fn is_calm(&self) -> bool {
+        let queues = self.next.lock().unwrap().is_empty() && self.next_reads.lock().unwrap().is_empty();
+        queues && !*self.paused.borrow() && !self.behind.load(Ordering::SeqCst) && !self.is_dead()
+    }
+
+    /// Whether the process dies at this patch, and whether that takes effect.
+    fn death(&self) -> Option<bool> {
+        let mut dies = self.dies.lock().unwrap();
+        match &mut *dies {
+            Some((0, applied)) => Some(*applied),
+            Some((skip, _)) => {
+                *skip -= 1;
+                None
+            }
+            None => None,
+        }
     }
 
     /// The watch cache stands still from now on, or catches up.
@@ -204,6 +254,14 @@ impl Cluster for Faulty {
             let hook = self.before.lock().unwrap().take();
             if let Some(hook) = hook {
                 hook(&self.inner);
+            }
+            if let Some(applied) = self.death() {
+                // The dead hear no answer, and their later requests are none.
+                if applied && !self.dead.load(Ordering::SeqCst) {
+                    drop(self.write(node, patch).await);
+                }
+                self.dead.store(true, Ordering::SeqCst);
+                std::future::pending::<()>().await;
             }
             let standing = self.standing.lock().unwrap().get(node).copied();
             let fault = standing.or_else(|| self.next.lock().unwrap().pop_front());

@@ -134,8 +134,9 @@ async fn a_write_that_hangs_is_a_503_within_the_deadline_and_the_work_goes_on() 
     service.cluster.go_on();
     service.app.drained().await;
     assert!(service.tainted("gpu-node-07"));
+    assert_eq!(service.cluster.written(), 2, "the isolation, and that its sender was told of a failure");
     assert_eq!(outcomes(&service.post(alerts).await), ["unchanged"], "the retry finds it done");
-    assert_eq!(service.cluster.written(), 1);
+    assert_eq!(service.cluster.written(), 3, "it was confirmed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,7 +153,9 @@ async fn trap_12_a_client_that_hangs_up_does_not_stop_the_work() {
     service.cluster.go_on();
     service.app.drained().await;
     assert!(service.tainted("gpu-node-07") && service.tainted("gpu-node-12"));
-    assert_eq!(service.record("gpu-node-07").unwrap()["claims"][0]["alert"], "GpuLost");
+    let claim = &service.record("gpu-node-07").unwrap()["claims"][0];
+    assert_eq!(claim["alert"], "GpuLost");
+    assert_eq!(claim["unconfirmed"], true, "nobody was told that it is recorded");
 }
 
 #[tokio::test(start_paused = true)]

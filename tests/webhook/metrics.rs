@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 21] = [
+const PROMISED: [(&str, &str); 26] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -25,6 +25,11 @@ const PROMISED: [(&str, &str); 21] = [
     ("gpu_quarantine_kubernetes_request_duration_seconds", "histogram"),
     ("gpu_quarantine_events", "counter"),
     ("gpu_quarantine_heartbeat_timestamp_seconds", "gauge"),
+    ("gpu_quarantine_pull_configured", "gauge"),
+    ("gpu_quarantine_pulls", "counter"),
+    ("gpu_quarantine_pull_last_complete_timestamp_seconds", "gauge"),
+    ("gpu_quarantine_pull_duration_seconds", "histogram"),
+    ("gpu_quarantine_alertmanager_peers", "gauge"),
     ("gpu_quarantine_config_last_reload_successful", "gauge"),
     ("gpu_quarantine_config_last_reload_success_timestamp_seconds", "gauge"),
 ];
@@ -98,6 +103,8 @@ async fn series_of_outcomes_actions_and_states_are_there_before_anything_happens
         "gpu_quarantine_alerts_unmapped_total{reason=\"no_such_node\"}",
         "gpu_quarantine_node_write_failures_total{reason=\"timeout\"}",
         "gpu_quarantine_webhook_requests_total{code=\"503\"}",
+        "gpu_quarantine_pulls_total{result=\"incomplete\"}",
+        "gpu_quarantine_alertmanager_peers{state=\"settling\"}",
     ] {
         assert!(service.metric(series).await.abs() < f64::EPSILON, "{series}");
     }

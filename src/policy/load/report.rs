@@ -105,16 +105,19 @@ impl<'a> Source<'a> {
         Self { file, text }
     }
 
-    /// A line without its end. YAML ends lines with CR LF, LF, and CR alone.
+    /// The lines without their ends. YAML ends lines with CR LF, LF, and CR alone.
+    fn lines(&self) -> impl Iterator<Item = &'a str> {
+        let mut rest = Some(self.text);
+        std::iter::from_fn(move || {
+            let text = rest?;
+            let end = text.find(['\n', '\r']);
+            rest = end.and_then(|end| text.get(end..)).map(after_break);
+            text.get(..end.unwrap_or(text.len()))
+        })
+    }
+
     fn line(&self, number: usize) -> &'a str {
-        let mut rest = self.text;
-        for _ in 1..number {
-            match rest.find(['\n', '\r']) {
-                Some(end) => rest = rest.get(end..).map_or("", after_break),
-                None => return "",
-            }
-        }
-        rest.find(['\n', '\r']).and_then(|end| rest.get(..end)).unwrap_or(rest)
+        self.lines().nth(number - 1).unwrap_or_default()
     }
 
     /// The place of a character inside a value, where that can be seen: if the value stands on one line as it is, perhaps
@@ -127,7 +130,24 @@ impl<'a> Source<'a> {
         if verbatim { Place { column: place.column + quote + column - 1, ..place } } else { place }
     }
 
+    /// Whether a line may hold a secret: it has the key `http`, or follows it in the same top-level section, or has a URL with
+    /// user info. Told from the text alone, since a file that cannot be parsed must not show its secrets either, and rather too often than too seldom.
+    fn hides(&self, number: usize) -> bool {
+        let flow = self.text.trim_start().starts_with('{');
+        let mut hides = false;
+        for line in self.lines().take(number) {
+            // Not any text at the margin: a secret can go on there, in a file that is wrong for it.
+            let top = line.split_once(':').is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+            hides = (hides && (flow || !top)) || has_http_key(line);
+        }
+        hides || self.line(number).split("://").skip(1).any(|rest| rest.contains('@'))
+    }
+
     fn snippet(&self, problem: &Problem) -> String {
+        if self.hides(problem.line) {
+            let (number, margin) = (problem.line, " ".repeat(problem.line.to_string().len()));
+            return format!(" {margin} |\n {number} | (not shown, since it may hold a secret)\n {margin} | ^");
+        }
         let chars: Vec<char> = self.line(problem.line).chars().collect();
         // A place behind the end is shown just behind it.
         let caret = (problem.column - 1).min(chars.len());
@@ -145,6 +165,15 @@ impl<'a> Source<'a> {
         let space = if line.is_empty() { "" } else { " " };
         format!(" {margin} |\n {number} |{space}{line}\n {margin} | {}^", " ".repeat(padding))
     }
+}
+
+/// Whether a line has the key `http`, quoted or not. The scheme of a URL is none.
+fn has_http_key(line: &str) -> bool {
+    line.match_indices("http").any(|(at, key)| {
+        let before = line.get(..at).and_then(|text| text.chars().next_back());
+        let after = line.get(at + key.len()..).unwrap_or_default().trim_start_matches(['"', '\'', ' ']);
+        after.starts_with(':') && !after.starts_with("://") && before.is_none_or(|c| !c.is_alphanumeric() && c != '_')
+    })
 }
 
 fn after_break(text: &str) -> &str {

@@ -5,6 +5,7 @@ use rstest::rstest;
 use super::*;
 use crate::policy::Action;
 
+mod alertmanagers;
 mod refusals;
 
 const LEAST: &str = "release: {require: [resolved]}\n";
@@ -116,7 +117,7 @@ fn the_example_shows_the_defaults() {
 }
 
 #[rstest]
-#[case::top("{}", 10)]
+#[case::top("{}", 11)]
 #[case::scope("scope: {}", 3)]
 #[case::isolation("isolation: {}", 3)]
 #[case::taint("isolation: {taint: {}}", 2)]
@@ -126,6 +127,14 @@ fn the_example_shows_the_defaults() {
 #[case::people("people: {}", 1)]
 #[case::events("events: {}", 2)]
 #[case::max_isolated("guard: {max_isolated: {}}", 2)]
+#[case::sources("sources: {}", 1)]
+#[case::alertmanagers("sources: {alertmanagers: {}}", 7)]
+#[case::dns("sources: {alertmanagers: {dns: {}}}", 3)]
+#[case::http("sources: {alertmanagers: {http: {}}}", 4)]
+#[case::basic_auth("sources: {alertmanagers: {http: {basic_auth: {}}}}", 3)]
+#[case::authorization("sources: {alertmanagers: {http: {authorization: {}}}}", 3)]
+#[case::tls("sources: {alertmanagers: {http: {tls_config: {}}}}", 5)]
+#[case::header("sources: {alertmanagers: {http: {http_headers: {a: {}}}}}", 3)]
 #[case::policy("policies: [{}]", 4)]
 #[case::policy_release("policies: [{release: {}}]", 2)]
 fn the_example_names_every_option(#[case] section: &str, #[case] count: usize) {
@@ -136,7 +145,9 @@ fn the_example_names_every_option(#[case] section: &str, #[case] count: usize) {
     let known: Vec<&str> = known.split(", ").collect();
     assert_eq!(known.len(), count, "{known:?}");
     for key in known {
-        let shown = EXAMPLE.lines().any(|l| l.trim_start_matches(['#', '-', ' ']).starts_with(&format!("{key}:")));
+        let shown = EXAMPLE
+            .lines()
+            .any(|l| l.trim_start_matches(['#', '-', ' ']).trim_start_matches("Or `").starts_with(&format!("{key}:")));
         assert!(shown, "{key} is not in docs/config.example.yaml");
     }
 }

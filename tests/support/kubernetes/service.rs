@@ -147,6 +147,11 @@ impl Service {
         format!("{}/api/v1/alerts", self.url)
     }
 
+    /// `host:port` of it.
+    pub(crate) fn address(&self) -> String {
+        self.url.trim_start_matches("http://").to_owned()
+    }
+
     /// Read a path.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, String), String> {
         self.http.send("GET", &format!("{}{path}", self.url), None).await

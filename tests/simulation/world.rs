@@ -1,0 +1,329 @@
+//! One run: everything that happens, second by second.
+
+mod ending;
+mod events;
+
+use std::{mem, sync::Arc};
+
+use gpu_quarantine::{
+    alert::Pull,
+    cluster::{Cluster as _, snapshot::SnapshotCluster},
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::{
+    alertmanager::{Peer, Route, Sent, Snapshot},
+    harness::{CONFIG, Faulty},
+    process::{Process, moment},
+    prometheus::Prometheus,
+    promises::Promises,
+    sequence::{ALERTS, NODES, Sequence},
+    source::{Listed, Mute, node_name, on_the_wire, pull, union},
+};
+use events::Outages;
+
+/// `poll_interval`, and the most that jitter adds.
+const POLL: i64 = 60;
+const JITTER: i64 = 6;
+/// After the last event: the resolves that are told again, leases and peers that were just started.
+const CALM: i64 = 1300;
+
+pub(crate) struct World<'a> {
+    sequence: &'a Sequence,
+    verbose: bool,
+    /// The guard's limit, and the highest that it was.
+    room: usize,
+    most_room: usize,
+    route: Route,
+    now: i64,
+    faults: [bool; ALERTS],
+    outages: Outages,
+    prometheus: Prometheus,
+    peers: Vec<Peer>,
+    mutes: Vec<Mute>,
+    cluster: Arc<Faulty>,
+    changes: watch::Receiver<u64>,
+    process: Option<Process>,
+    /// How long the service is down after it dies at a write.
+    dies_for: i64,
+    /// A write hung until then: what was answered late may be at work beside.
+    hung: i64,
+    next_pull: i64,
+    /// Whether there are pulls.
+    pulls: bool,
+    in_flight: Option<(i64, Pull, Vec<Listed>)>,
+    promises: Promises,
+}
+
+type Kept = Result<(), String>;
+
+fn node(number: usize) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": node_name(number), "uid": format!("u-{number}"), "creationTimestamp": "2025-01-01T00:00:00Z",
+            "labels": {"nvidia.com/gpu.present": "true"}, "annotations": {"other.example/note": "keep"},
+        },
+        "spec": {"podCIDR": "10.0.7.0/24", "taints": [{"key": "other.example/busy", "value": "x", "effect": "NoSchedule"}]},
+        "status": {"nodeInfo": {"bootID": "b-1", "systemUUID": "s-1"}},
+    })
+}
+
+/// Play a sequence, or say which promise was broken.
+pub(crate) fn play(sequence: &Sequence, verbose: bool) -> Kept {
+    let mut world = World::new(sequence, verbose);
+    let outcome = world.run();
+    outcome.map_err(|broken| format!("{broken}\n(at second {}, {})", world.now, moment(world.now)))
+}
+
+impl<'a> World<'a> {
+    fn new(sequence: &'a Sequence, verbose: bool) -> Self {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": (0..NODES).map(node).collect::<Vec<_>>()});
+        let cluster = SnapshotCluster::load("nodes.json", &list.to_string(), "gpu-quarantine.dev").expect("the nodes are valid");
+        let promises = Promises::new(&cluster.nodes_json());
+        let cluster = Arc::new(Faulty::around(cluster));
+        let (group_wait, group_interval, repeat_interval) = if sequence.slow_route { (30, 300, 14_400) } else { (10, 30, 900) };
+        Self {
+            sequence,
+            verbose,
+            room: sequence.room,
+            most_room: sequence.room,
+            route: Route { group_wait, group_interval, repeat_interval, max_alerts: sequence.max_alerts },
+            now: 0,
+            faults: [false; ALERTS],
+            outages: Outages::default(),
+            prometheus: Prometheus::default(),
+            peers: (0..sequence.peers).map(Peer::new).collect(),
+            mutes: Vec::new(),
+            changes: cluster.changes(),
+            cluster,
+            process: None,
+            dies_for: 0,
+            hung: -1000,
+            next_pull: 0,
+            pulls: true,
+            in_flight: None,
+            promises,
+        }
+    }
+
+    fn config(&self) -> String {
+        format!("{CONFIG}guard: {{max_isolated: {{count: {}, percent: 0}}}}\n", self.room)
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            eprintln!("{:>6} {}", self.now, what());
+        }
+    }
+
+    fn run(&mut self) -> Kept {
+        for (wait, event) in &self.sequence.events {
+            for _ in 0..*wait {
+                self.second()?;
+            }
+            self.say(|| format!("* {event:?}"));
+            self.happen(event)?;
+        }
+        self.mend();
+        for _ in 0..CALM {
+            self.second()?;
+        }
+        self.end()
+    }
+
+    fn kill(&mut self, secs: i64) {
+        self.say(|| format!("the service dies for {secs} s"));
+        self.process = None;
+        self.in_flight = None;
+        self.cluster.revive();
+        self.outages.service = self.outages.service.max(self.now + secs);
+    }
+
+    /// The process is dead if it met the write at which it dies.
+    fn bury(&mut self) {
+        if self.cluster.is_dead() {
+            self.kill(self.dies_for);
+        }
+    }
+
+    fn look(&mut self) -> Kept {
+        self.promises.look(self.now, &self.cluster.inner.nodes_json())
+    }
+
+    fn advance(&mut self) {
+        self.now += 1;
+        if let Some(process) = &self.process {
+            process.is_now(self.now);
+        }
+    }
+
+    fn second(&mut self) -> Kept {
+        self.advance();
+        self.outages_end();
+        self.report();
+        self.notify()?;
+        self.service()?;
+        self.pull()?;
+        let listed = self.listed();
+        let hangs = self.process.as_ref().is_none_or(Process::hangs) || !self.pulls;
+        self.promises.never_free(self.now, !hangs && self.cluster.is_calm(), &listed)
+    }
+
+    fn report(&mut self) {
+        let (now, gaps, faults) = (self.now, self.outages.gaps, self.faults);
+        let up = now >= self.outages.prometheus;
+        let reports = self.prometheus.tick(now, up, |a| faults[a] && now >= gaps[a], ALERTS);
+        for report in reports {
+            for (peer, until) in self.peers.iter_mut().zip(self.outages.unreported) {
+                if now >= until {
+                    peer.hear(report, now, &self.route);
+                }
+            }
+        }
+    }
+
+    /// Alertmanager's flushes.
+    fn notify(&mut self) -> Kept {
+        let (now, route, mutes) = (self.now, self.route, self.mutes.clone());
+        let mut peers = mem::take(&mut self.peers);
+        let mut kept = Ok(());
+        for (number, peer) in peers.iter_mut().enumerate() {
+            peer.forget(now, &route);
+            let silent = |alert: usize| mutes.iter().any(|m| m.mutes(alert, number, now));
+            peer.tick(now, &route, silent, |snapshot| match self.deliver(number, snapshot) {
+                Ok(sent) => sent,
+                Err(broken) => {
+                    kept = Err(broken);
+                    Sent::Retry
+                }
+            });
+        }
+        self.peers = peers;
+        kept
+    }
+
+    fn deliver(&mut self, peer: usize, snapshot: &Snapshot) -> Result<Sent, String> {
+        let now = self.now;
+        let Some(process) = self.process.as_ref().filter(|_| now >= self.outages.webhooks) else { return Ok(Sent::Retry) };
+        let alerts: Vec<(usize, bool)> = snapshot.alerts.iter().map(|(a, _, fires)| (*a, *fires)).collect();
+        self.promises.posted(now, &alerts);
+        let answer = process.post(body(peer, snapshot));
+        self.say(|| format!("am-{peer} sends {alerts:?} (truncated {}): {}", snapshot.truncated, shown(answer.as_ref())));
+        let dead = self.cluster.is_dead();
+        let sent = match answer {
+            Some((200, answer)) if !dead => {
+                let certain = now - self.hung > 60;
+                self.promises.accepted(now, &alerts, &answer, &self.cluster.inner.nodes_json(), certain)?;
+                if snapshot.truncated > 0 {
+                    self.next_pull = now;
+                }
+                if now < self.outages.answers { Sent::Retry } else { Sent::Accepted }
+            }
+            Some((200 | 503, _)) | None => Sent::Retry,
+            Some((status, answer)) => return Err(format!("P1: {status} {answer}")),
+        };
+        self.look()?;
+        self.bury();
+        Ok(sent)
+    }
+
+    /// Timers, and the process's start.
+    fn service(&mut self) -> Kept {
+        if self.process.is_none() && self.now >= self.outages.service {
+            self.process = Process::start(Arc::clone(&self.cluster), &self.config(), self.now);
+            self.promises.restarted();
+            self.next_pull = self.now;
+            self.say(|| "the service starts".to_owned());
+        }
+        let changed = self.changes.has_changed().unwrap_or_default();
+        self.changes.mark_unchanged();
+        if let Some(process) = &mut self.process {
+            process.tick(self.now, changed);
+        }
+        self.after_work()
+    }
+
+    fn after_work(&mut self) -> Kept {
+        if let Some(process) = &self.process {
+            for step in process.steps() {
+                self.say(|| format!("{} {}: {}", step.action, step.node, step.reason));
+            }
+        }
+        self.look()?;
+        self.bury();
+        Ok(())
+    }
+
+    fn reached(&self, peer: usize) -> bool {
+        self.now >= self.outages.unpulled[peer]
+    }
+
+    fn listed(&self) -> Vec<Listed> {
+        union(self.now, &self.peers, |p| self.reached(p), &self.mutes)
+    }
+
+    fn pull(&mut self) -> Kept {
+        if self.process.is_none() || !self.pulls {
+            return Ok(());
+        }
+        if self.in_flight.is_none() && self.now >= self.next_pull {
+            let (pull, listed) = pull(self.now, &self.peers, |p| self.reached(p), &self.mutes);
+            // When a silence ends, what it kept back is decided at once.
+            let ends = listed.iter().flat_map(|l| self.mutes.iter().filter(|m| m.mutes(l.alert, 0, self.now)));
+            let ends = ends.map(|m| m.until).min().unwrap_or(i64::MAX);
+            self.next_pull = ends.min(self.now + POLL + self.now % (JITTER + 1));
+            self.in_flight = Some((self.now, pull, listed));
+        }
+        if self.in_flight.as_ref().is_some_and(|(begun, ..)| self.now >= begun + self.sequence.pull_takes)
+            && let Some((begun, pull, listed)) = self.in_flight.take()
+        {
+            self.hand_over(begun, pull, &listed)?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, begun: i64, pull: Pull, listed: &[Listed]) -> Kept {
+        let complete = pull.incomplete.is_none();
+        let why = pull.incomplete.clone();
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let came = process.pull(pull);
+        let dead = self.cluster.is_dead();
+        let taken = !dead && came.as_ref().is_some_and(|came| came.failed == 0);
+        let certain = self.now - self.hung > 60;
+        if certain {
+            self.promises.proves_no_more(self.now, begun, listed, complete, &self.cluster.inner.nodes_json())?;
+        }
+        self.promises.pulled(self.now, begun, listed, complete, taken);
+        let shown: Vec<_> = listed.iter().map(|l| (l.alert, l.muted.is_some())).collect();
+        self.say(|| format!("pull of {begun} lists {shown:?}, incomplete: {why:?}: {came:?}"));
+        self.after_work()
+    }
+}
+
+fn shown(answer: Option<&(u16, Value)>) -> String {
+    let Some((status, answer)) = answer else { return "no answer".to_owned() };
+    let results = answer["results"].as_array().into_iter().flatten();
+    let outcomes: Vec<_> = results.map(|r| r["outcome"].as_str().unwrap_or_default()).collect();
+    format!("{status} {outcomes:?}")
+}
+
+/// The body, as Alertmanager writes it.
+fn body(peer: usize, snapshot: &Snapshot) -> Vec<u8> {
+    let alert = |(alert, stored, fires): &(usize, crate::alertmanager::Stored, bool)| {
+        let sent = on_the_wire(*alert, *stored);
+        if *fires { sent.json() } else { sent.over(&moment(stored.ends).to_string()).json() }
+    };
+    let node = node_name(snapshot.node);
+    let body = json!({
+        "receiver": "gpu-quarantine",
+        "status": if snapshot.alerts.iter().any(|a| a.2) { "firing" } else { "resolved" },
+        "alerts": snapshot.alerts.iter().map(alert).collect::<Vec<_>>(),
+        "groupLabels": {"Hostname": node}, "commonLabels": {}, "commonAnnotations": {},
+        "externalURL": format!("http://am-{peer}:9093"), "version": "4",
+        "groupKey": format!("{{}}:{{Hostname=\"{node}\"}}"),
+        "truncatedAlerts": snapshot.truncated,
+    });
+    body.to_string().into_bytes()
+}
