@@ -122,7 +122,8 @@ fn decide_all(node: &NodeFacts, config: &Config) -> Vec<(bool, usize, Decision)>
     ] {
         let now = now.parse().unwrap();
         let slots = Slots { isolated: 0, limit: 3, ahead: 0 };
-        let fires = heard.iter().any(|h| h.alert.status == Status::Firing);
+        // One that is silenced begins nothing.
+        let fires = heard.iter().any(|h| h.alert.status == Status::Firing && h.muted.is_none());
         all.push((fires, heard.len(), decide(node, &heard, &Context { config, slots, now, told })));
         let view = NodeView::of(node, config, now);
         assert!(!view.waiting_for.is_empty());
