@@ -23,7 +23,7 @@ use gpu_quarantine::{
     locate::{Inventory, NodeFacts, NodeName},
     metrics::Metrics,
     policy::{self, Config},
-    quarantine::{Context, Decision, Heard, Rule, Slots, Told, decide},
+    quarantine::{Context, Decision, Heard, Known, Rule, Slots, Told, decide},
 };
 use serde_json::{Value, json};
 use table::{Table, median};
@@ -50,7 +50,17 @@ fn heard<'a>(plan: &Plan<'a>) -> Heard<'a> {
 
 fn decide_now(node: &NodeFacts, heard: &[Heard<'_>], config: &Config) -> Decision {
     let now = "2026-03-01T12:00:10Z".parse().unwrap();
-    decide(node, heard, &Context { config, slots: Slots { isolated: 0, limit: NODES, ahead: 0 }, now, told: Told::Pushed })
+    decide(
+        node,
+        heard,
+        &Context {
+            config,
+            slots: Slots { isolated: 0, limit: NODES, ahead: 0 },
+            now,
+            told: Told::Pushed,
+            known: Known::default(),
+        },
+    )
 }
 
 /// All that is done with a body between the wire and the writes.

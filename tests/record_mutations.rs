@@ -7,7 +7,9 @@ use gpu_quarantine::{
     alert::{Alert, Fingerprint, Labels, Status},
     locate::{Gpu, NodeFacts, NodeName, Taint},
     policy::{Action, Config, load},
-    quarantine::{Context, Decision, Heard, MAX_BYTES, NodeState, NodeView, Outcome, Rule, Slots, Stored, Told, decide, read},
+    quarantine::{
+        Context, Decision, Heard, Known, MAX_BYTES, NodeState, NodeView, Outcome, Rule, Slots, Stored, Told, decide, read,
+    },
 };
 use jiff::Timestamp;
 use rstest::rstest;
@@ -86,6 +88,7 @@ fn node(record: &str) -> NodeFacts {
         system_uuid: None,
         boot_id: Some("b-1".to_owned()),
         internal_ips: Vec::new(),
+        gpus: None,
     }
 }
 
@@ -124,7 +127,7 @@ fn decide_all(node: &NodeFacts, config: &Config) -> Vec<(bool, usize, Decision)>
         let slots = Slots { isolated: 0, limit: 3, ahead: 0 };
         // One that is silenced begins nothing.
         let fires = heard.iter().any(|h| h.alert.status == Status::Firing && h.muted.is_none());
-        all.push((fires, heard.len(), decide(node, &heard, &Context { config, slots, now, told })));
+        all.push((fires, heard.len(), decide(node, &heard, &Context { config, slots, now, told, known: Known::default() })));
         let view = NodeView::of(node, config, now);
         assert!(!view.waiting_for.is_empty());
         serde_json::to_string(&view).unwrap();
@@ -301,7 +304,7 @@ fn what_a_newer_writer_added_is_kept(#[case] text: String) {
     let over = Alert { fingerprint: "17ca147fb85cd638".parse().unwrap(), ..alert("GpuLost", Status::Resolved) };
     let heard = [Heard { alert: &over, gpu: None, rule: None, muted: None }];
     let (slots, now) = (Slots { isolated: 0, limit: 3, ahead: 0 }, "2026-03-01T12:05:00Z".parse().unwrap());
-    let decision = decide(&node, &heard, &Context { config: &config, slots, now, told: Told::Pushed });
+    let decision = decide(&node, &heard, &Context { config: &config, slots, now, told: Told::Pushed, known: Known::default() });
     assert_eq!(decision.verdicts[0].outcome, Outcome::Resolved);
     let patch = decision.patch.unwrap();
     let now: Value = serde_json::from_str(patch["metadata"]["annotations"][RECORD].as_str().unwrap()).unwrap();

@@ -5,6 +5,7 @@ mod groups;
 mod labels;
 mod matcher;
 mod pulled;
+mod recovery_query;
 mod wire;
 
 use std::fmt;
@@ -19,6 +20,7 @@ pub use groups::{
 pub use labels::Labels;
 pub use matcher::{Matcher, MatcherError, Op};
 pub use pulled::{Pull, Pulled};
+pub use recovery_query::RecoveryQuery;
 pub use wire::{BodyError, Delivery, InvalidAlert, parse_body};
 
 /// The name of the label that holds the name of the rule.

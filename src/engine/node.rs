@@ -148,7 +148,7 @@ impl Engine {
     fn decide_with_slots(&self, node: &NodeFacts, heard: &[Heard<'_>], told: Told<'_>, config: &Config) -> Decision {
         let mut fleet = lock(&self.fleet);
         let slots = fleet.slots(&node.name, &config.guard);
-        let ctx = Context { config, slots, now: self.clock.now(), told };
+        let ctx = Context { config, slots, now: self.clock.now(), told, known: crate::quarantine::Known::default() };
         let begin = Instant::now();
         let decision = decide(node, heard, &ctx);
         self.metrics.decided_in(begin.elapsed());

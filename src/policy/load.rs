@@ -148,6 +148,7 @@ impl Check<'_> {
             human_managers: human_managers?,
             events: events?,
             alertmanagers,
+            prometheus: None,
             policies: policies?,
         })
     }

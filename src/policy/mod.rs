@@ -6,6 +6,7 @@
 mod alertmanagers;
 mod load;
 mod names;
+mod prometheus;
 mod raw;
 mod selector;
 
@@ -18,6 +19,7 @@ pub use alertmanagers::{
     Alertmanagers, Authorization, DnsPeers, Header, HttpOptions, Identity, PeerUrl, Peers, Secret, SecretFrom, TlsOptions,
 };
 pub use load::{ConfigError, Problem, load};
+pub use prometheus::Prometheus;
 pub use selector::{Selector, SelectorError};
 
 /// The whole configuration, valid.
@@ -43,6 +45,8 @@ pub struct Config {
     pub events: Events,
     /// Who is asked what fires; `None` means that webhooks are all there is.
     pub alertmanagers: Option<Alertmanagers>,
+    /// Who is asked whether faults are gone; there if anything requires evidence.
+    pub prometheus: Option<Prometheus>,
     /// In order: the first that matches an alert wins.
     pub policies: Vec<Policy>,
 }
@@ -84,6 +88,8 @@ pub struct Release {
 pub enum Requirement {
     /// Alertmanager reported the alerts as resolved.
     Resolved,
+    /// The fault was positively seen to be gone, for the whole hold-down.
+    Evidence,
     /// A person says so.
     Manual,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::Unknown;
 use crate::{
-    alert::{Alert, Fingerprint},
+    alert::{Alert, Fingerprint, RecoveryQuery},
     locate::Gpu,
     policy::Action,
 };
@@ -14,6 +14,8 @@ use crate::{
 const MAX_NOTE: usize = 240;
 /// Members that are over are kept for people, so many per claim.
 const MAX_RESOLVED: usize = 8;
+/// Queries that one claim can have. They are never shed, so the record must hold them.
+const MAX_QUERIES: usize = 4;
 
 /// A policy's hold on one node, keyed by alert name and GPU (or the node as a whole).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +42,19 @@ pub struct Claim {
     /// What the alerts ask for before release, on top of their policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recovery: Vec<Recovery>,
+    /// An alert of it had no label `recovery`: where evidence is required, a person decides.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlabelled: bool,
+    /// Each returns a sample only when the fault is gone, and all must. A query is only ever added, so that no later post, forged or
+    /// rendered by an edited rule, makes a release easier.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queries: Vec<RecoveryQuery>,
+    /// Why an alert's annotation `recovery_query` cannot be used: then only a person can tell. As a clause, cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproven: Option<String>,
+    /// What happened to the machine since the fault was last heard of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineChange>,
     /// The alerts behind it.
     #[serde(default)]
     pub members: Vec<Member>,
@@ -71,6 +86,28 @@ pub enum ClaimState {
     Cleared,
     /// Given up because the node was released by hand; it does not count again until it was seen cleared for the hold-down.
     Released,
+}
+
+/// The machine below the node is not as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineChange {
+    /// What happened to it.
+    pub event: MachineEvent,
+    /// When it was noticed, on our clock.
+    pub at: Timestamp,
+    /// Fields that we do not know.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+/// What can happen to a machine, the stronger last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MachineEvent {
+    /// It booted again: another `bootID`.
+    Rebooted,
+    /// It is another one: another `systemUUID`.
+    Exchanged,
 }
 
 /// What an alert's label `recovery` asks for. `auto` asks for nothing beyond the policy.
@@ -170,6 +207,10 @@ impl Claim {
             since: now,
             cleared: None,
             recovery: Vec::new(),
+            unlabelled: false,
+            queries: Vec::new(),
+            unproven: None,
+            machine: None,
             members: Vec::new(),
             unconfirmed: false,
             muted: None,
@@ -244,6 +285,7 @@ impl Claim {
             self.recovery.insert(at, asked);
             changed = true;
         }
+        changed |= self.note_recovery(alert);
         let Some(member) = self.members.iter_mut().find(|m| m.fp == alert.fingerprint) else {
             self.members.push(Member {
                 fp: alert.fingerprint,
@@ -253,6 +295,7 @@ impl Claim {
                 muted: false,
                 other: Unknown::new(),
             });
+            self.machine = None;
             return true;
         };
         let was = (member.starts_at, member.fires(), member.muted);
@@ -260,7 +303,12 @@ impl Claim {
         member.ends_at = None;
         member.ended = false;
         member.muted = muted.is_some();
+        let again = (member.starts_at, true) != (was.0, was.1);
         changed |= (member.starts_at, true, member.muted) != was;
+        if again {
+            // The fault was seen after whatever happened to the machine.
+            changed |= self.machine.take().is_some();
+        }
         // Of several reasons the last heard is shown; who was told none any more is dropped when the claim is settled.
         let why = muted.map(|text| text.chars().take(MAX_NOTE).collect());
         if why.is_some() && self.muted != why {
@@ -268,6 +316,44 @@ impl Claim {
             changed = true;
         }
         changed
+    }
+
+    /// How the end of the fault can be shown, by this alert. Whether anything changed.
+    fn note_recovery(&mut self, alert: &Alert) -> bool {
+        let mut changed = false;
+        if alert.labels.get("recovery").is_none() && !self.unlabelled {
+            (self.unlabelled, changed) = (true, true);
+        }
+        if let Some(text) = alert.annotations.get("recovery_query") {
+            changed |= self.add_query(text);
+        }
+        changed
+    }
+
+    /// Whether anything changed.
+    pub(super) fn add_query(&mut self, text: &str) -> bool {
+        if self.queries.iter().any(|q| q.as_str() == text.trim()) {
+            return false;
+        }
+        let unproven = match RecoveryQuery::parse(text) {
+            Ok(query) if self.queries.len() < MAX_QUERIES => {
+                self.queries.push(query);
+                return true;
+            }
+            Ok(_) => format!("its alerts have more than {MAX_QUERIES} different recovery queries"),
+            Err(why) => why,
+        };
+        let first = self.unproven.is_none();
+        if first {
+            self.unproven = Some(unproven.chars().take(MAX_NOTE).collect());
+        }
+        first
+    }
+
+    /// Since when evidence for its end counts; `None` while it fires.
+    pub(super) fn evidence_since(&self) -> Option<Timestamp> {
+        let cleared = self.cleared.filter(|_| self.state == ClaimState::Cleared)?;
+        Some(self.machine.as_ref().map_or(cleared, |machine| cleared.max(machine.at)))
     }
 
     /// The delivery that told it was answered so, or a pull confirms it. Whether anything changed.

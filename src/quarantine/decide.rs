@@ -5,11 +5,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     claim::{Claim, ClaimState, Episode},
-    fold::{Heard, fold, widen_after_reboot},
+    fold::{Heard, fold},
     guard::Slots,
+    machine::note_machine,
     outcome::{Outcome, Verdict},
     record::{Added, Before, Record, Stored, Unknown, read},
-    release::{Wait, forgotten_at, is_our_key, waits_for},
+    release::{Known, forgotten_at, is_our_key, requires_evidence, waits_for},
     scope::{Standing, standing, word},
 };
 use crate::{
@@ -34,6 +35,8 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// How what was heard came here.
     pub told: Told<'a>,
+    /// What else is known about the node.
+    pub known: Known<'a>,
 }
 
 /// How alerts came here, and what that proves.
@@ -143,7 +146,7 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
         unschedulable: node.unschedulable,
         effect: None,
     };
-    widen_after_reboot(&mut next.record, node);
+    note_machine(&mut next.record, node, ctx.now);
     let no_new_claims = match &standing {
         Standing::OutOfScope(why) => Some(why.as_str()),
         _ => None,
@@ -153,7 +156,9 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
     next.forget(ctx);
     let known: Vec<_> = next.record.claims.iter().map(|c| (c.alert.clone(), c.gpu.clone())).collect();
     let folded = fold(&mut next.record, node, heard, ctx.told, no_new_claims, ctx.now);
+    next.add_rendered(ctx.known.rendered);
     next.settle_claims(ctx);
+    next.count_gpus(node, ctx);
     next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
     next.forget(ctx);
     next.isolate_or_release(node, ctx, no_new_claims, was_pending);
@@ -221,6 +226,20 @@ impl Next {
         }
     }
 
+    /// What Prometheus itself renders counts besides what was posted.
+    fn add_rendered(&mut self, rendered: &[(Fingerprint, String)]) {
+        for (fp, query) in rendered {
+            for claim in self.record.claims.iter_mut().filter(|c| c.members.iter().any(|m| m.fp == *fp)) {
+                claim.add_query(query);
+            }
+        }
+    }
+
+    fn count_gpus(&mut self, node: &NodeFacts, ctx: &Context<'_>) {
+        let counts = ctx.config.prometheus.is_some() && !self.record.claims.is_empty();
+        self.record.gpus = if counts { self.record.gpus.max(node.gpus) } else { None };
+    }
+
     /// Claims that were released by hand stop counting.
     fn forget(&mut self, ctx: &Context<'_>) {
         self.record.claims.retain(|c| forgotten_at(c, ctx.config).is_none_or(|at| at > ctx.now));
@@ -256,7 +275,7 @@ impl Next {
             return;
         }
         // The foreign taint only went before us, unless a person was asked to take it away.
-        let asked = || matches!(waits_for(node, &self.record, ctx.config, ctx.now), Some(Wait::Person(_) | Wait::Overflow));
+        let asked = || waits_for(node, &self.record, ctx.config, ctx.known, ctx.now).is_some_and(|wait| wait.is_for_a_person());
         if added.taint.is_none() && holds.is_none() && !asked() {
             return;
         }
@@ -303,9 +322,13 @@ impl Next {
 
     fn isolate_or_release(&mut self, node: &NodeFacts, ctx: &Context<'_>, barred: Option<&str>, was_pending: bool) {
         if self.record.added.is_some() {
-            if waits_for(node, &self.record, ctx.config, ctx.now).is_none() {
-                let reason = "every claim cleared and the hold-down is over".to_owned();
-                self.give_back(node, ctx, "resolved", reason);
+            if waits_for(node, &self.record, ctx.config, ctx.known, ctx.now).is_none() {
+                let shown = self.record.claims.iter().any(|c| c.state == ClaimState::Cleared && requires_evidence(c, ctx.config));
+                let (by, reason) = match shown {
+                    true => ("evidence", "every fault was seen to be gone for the whole hold-down"),
+                    false => ("resolved", "every claim cleared and the hold-down is over"),
+                };
+                self.give_back(node, ctx, by, reason.to_owned());
                 self.record.claims.retain(|c| c.state == ClaimState::Released);
             }
             return;

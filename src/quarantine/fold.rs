@@ -3,10 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    claim::{Claim, ClaimState},
+    claim::Claim,
     decide::Told,
     outcome::{Outcome, Verdict},
-    record::{Identity, Record},
+    record::Record,
 };
 use crate::{
     alert::{Alert, Fingerprint, Status},
@@ -158,45 +158,4 @@ fn fire(
         return Folded::Overflow;
     }
     Folded::In(i, changed)
-}
-
-/// An index names a GPU only until the node reboots: afterwards such a claim is one on the node as a whole.
-pub(super) fn widen_after_reboot(record: &mut Record, node: &NodeFacts) {
-    let now = Identity::of(node).boot_id;
-    if now.is_none() || record.node.boot_id.is_none() || now == record.node.boot_id {
-        return;
-    }
-    record.node.boot_id = now;
-    let (by_index, mut claims): (Vec<Claim>, Vec<Claim>) =
-        record.claims.drain(..).partition(|c| matches!(c.gpu, Some(Gpu::Index(_))));
-    for mut claim in by_index {
-        claim.gpu = None;
-        let Some(whole) = claims.iter_mut().find(|c| c.alert == claim.alert && c.gpu.is_none()) else {
-            claims.push(claim);
-            continue;
-        };
-        for policy in claim.policies() {
-            whole.matched(policy, whole.action);
-        }
-        whole.matched(&claim.policy, claim.action);
-        for member in claim.members {
-            match whole.members.iter_mut().find(|m| m.fp == member.fp) {
-                Some(known) if member.fires() => *known = member,
-                Some(_) => {}
-                None => whole.members.push(member),
-            }
-        }
-        whole.since = whole.since.min(claim.since);
-        whole.cleared = whole.cleared.max(claim.cleared);
-        if claim.state == ClaimState::Firing {
-            whole.state = ClaimState::Firing;
-            whole.cleared = None;
-        }
-        for asked in claim.recovery {
-            if let Err(at) = whole.recovery.binary_search(&asked) {
-                whole.recovery.insert(at, asked);
-            }
-        }
-    }
-    record.claims = claims;
 }

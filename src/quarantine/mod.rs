@@ -5,8 +5,10 @@
 
 mod claim;
 mod decide;
+pub mod evidence;
 mod fold;
 mod guard;
+mod machine;
 mod outcome;
 mod record;
 mod release;
@@ -14,12 +16,13 @@ mod scope;
 mod verdict;
 mod view;
 
-pub use claim::{Claim, ClaimState, Episode, Member, Recovery};
+pub use claim::{Claim, ClaimState, Episode, MachineChange, MachineEvent, Member, Recovery};
 pub use decide::{Context, Decision, Effect, Told, decide};
 pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
 pub use outcome::{Outcome, Verdict};
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
+pub use release::Known;
 pub use scope::{CONTROL_PLANE, Standing, standing};
 pub(crate) use view::nothing_begun;
 pub use view::{NodeState, NodeView};

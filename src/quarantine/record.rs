@@ -46,6 +46,10 @@ pub struct Record {
     /// Alerts came that no longer fitted in: the node waits for a person, since nobody knows whether they are over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overflow: bool,
+    /// The most GPUs that Kubernetes has told of the machine since a claim stands on it, where evidence is asked for: one that is lost
+    /// may be lost to Kubernetes as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
     /// Past episodes, oldest first, as many as fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Episode>,
@@ -194,6 +198,7 @@ impl Record {
             before: None,
             claims: Vec::new(),
             overflow: false,
+            gpus: None,
             history: Vec::new(),
             other: Unknown::new(),
         }
@@ -223,9 +228,12 @@ impl Record {
         let same = |new: &Claim, old: &Claim| {
             let fired = |fp| old.members.iter().any(|m| m.fp == fp && m.fires());
             (&new.alert, &new.gpu, new.state, new.action) == (&old.alert, &old.gpu, old.state, old.action)
+                && (&new.recovery, new.unlabelled, &new.machine) == (&old.recovery, old.unlabelled, &old.machine)
+                && (&new.queries, &new.unproven) == (&old.queries, &old.unproven)
                 && new.members.iter().filter(|m| m.fires()).all(|m| fired(m.fp))
         };
         self.overflow == old.overflow
+            && self.gpus == old.gpus
             && self.claims.len() == old.claims.len()
             && self.claims.iter().zip(&old.claims).all(|(new, old)| same(new, old))
     }
@@ -246,8 +254,8 @@ impl Record {
     /// A length that what may never be shed does not exceed; `None` with fields that we do not know.
     fn length_at_most(&self) -> Option<usize> {
         // Names, punctuation, times and words of each part.
-        const FRAME: usize = 320;
-        const CLAIM: usize = 256;
+        const FRAME: usize = 340;
+        const CLAIM: usize = 384;
         const MEMBER: usize = 160;
         const TAINT: usize = 64;
         let mut length = FRAME + quoted(&self.owner) + quoted(&self.node.uid);
@@ -262,6 +270,7 @@ impl Record {
         }
         for claim in &self.claims {
             known &= claim.other.is_empty() && claim.members.iter().all(|m| m.other.is_empty());
+            known &= claim.machine.as_ref().is_none_or(|machine| machine.other.is_empty());
             let gpu = match &claim.gpu {
                 Some(Gpu::Uuid(text) | Gpu::Pci(text)) => quoted(text),
                 Some(Gpu::Index(_)) => 32,
@@ -271,6 +280,8 @@ impl Record {
                 + quoted(&claim.alert)
                 + gpu
                 + claim.policies().map(|p| 2 + quoted(p)).sum::<usize>()
+                + claim.queries.iter().map(|query| 2 + quoted(query.as_str())).sum::<usize>()
+                + claim.unproven.as_deref().map_or(0, quoted)
                 + MEMBER * claim.members.len();
         }
         known.then_some(length)
@@ -333,14 +344,15 @@ mod tests {
         let claim = |gpu: &str| {
             json!({
                 "alert": "A\u{0}\u{7f}\n", "gpu": gpu, "policy": "p", "unconfirmed": true, "action": "heartbeat", "state": "released", "since": time,
-                "cleared": time, "recovery": ["reboot", "replace", "manual"], "members": [member, member],
+                "cleared": time, "recovery": ["reboot", "replace", "manual"], "unlabelled": true, "queries": ["up{a=\"\\\\\"}", "up"],
+                "unproven": "\"\u{1}", "machine": { "event": "exchanged", "at": time }, "members": [member, member],
             })
         };
         let claims = ["GPU-5fd4f0a2-8a3e-5c1d-b7a1-0123456789ab", "00000000:1B:00.0", "index:1023"].map(claim);
         let full = json!({
             "v": 1, "owner": "o\t", "node": { "uid": "u", "providerID": "\"", "systemUUID": "s", "bootID": "b" },
             "added": { "taint": taint, "cordon": false, "at": time, "restored": true },
-            "before": { "unschedulable": false, "taint": taint }, "overflow": true,
+            "before": { "unschedulable": false, "taint": taint }, "overflow": true, "gpus": 4_294_967_295_u32,
             "claims": claims,
         });
         let empty = json!({ "v": 1, "owner": "", "node": { "uid": "" }, "claims": [] });

@@ -2,19 +2,32 @@
 //!
 //! What is required grows here: a stronger requirement is one more [`Wait`].
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{
-    claim::{Claim, ClaimState, Recovery},
+    claim::{Claim, ClaimState, MachineEvent, Recovery},
+    evidence::{Finding, Shown, needing},
     record::Record,
     scope::word,
 };
 use crate::{
+    alert::Fingerprint,
     locate::NodeFacts,
     policy::{Config, Requirement},
 };
+
+/// What is known about a node besides what stands on it. Nothing, by default: then what needs it waits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// What was last shown about it.
+    pub shown: Option<&'a Shown>,
+    /// Why alerts may fire of which nobody has told us, as a clause, if so.
+    pub unheard: Option<&'a str>,
+    /// The annotation `recovery_query` of alerts as Prometheus itself renders it.
+    pub rendered: &'a [(Fingerprint, String)],
+}
 
 /// What stands between an isolated node and its release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,12 +42,41 @@ pub(super) enum Wait {
     Overflow,
     /// A person must say so, and what asks for it.
     Person(String),
+    /// The machine must be repaired in a certain way, and what asks for it.
+    Repair(String),
+    /// Nobody can tell whether the fault is gone, and why not.
+    Blind(String),
+    /// The fault is still seen, and by what.
+    Fault(String),
     /// The hold-down, until then.
     HoldDown(Timestamp),
+    /// Alerts may fire that nobody told us of, and why.
+    Unheard(String),
+    /// The fault must have been seen to be gone for so long, and was for so long.
+    Proving {
+        /// What is seen.
+        subject: String,
+        /// For how long it was.
+        lasted: Duration,
+        /// For how long it must be.
+        needs: Duration,
+    },
+}
+
+impl Wait {
+    /// Whether it ends only by what a person does.
+    pub(super) fn is_for_a_person(&self) -> bool {
+        matches!(self, Self::Held(_) | Self::ForeignKey(_) | Self::Overflow | Self::Person(_) | Self::Repair(_))
+    }
+
+    /// Whether the fault is not proven gone although time has passed.
+    pub(super) fn is_for_evidence(&self) -> bool {
+        matches!(self, Self::Blind(_) | Self::Fault(_))
+    }
 }
 
 /// What an isolated node still waits for; `None` if it may be released now.
-pub(super) fn waits_for(node: &NodeFacts, record: &Record, config: &Config, now: Timestamp) -> Option<Wait> {
+pub(super) fn waits_for(node: &NodeFacts, record: &Record, config: &Config, known: Known<'_>, now: Timestamp) -> Option<Wait> {
     if record.claims.iter().any(|c| c.state == ClaimState::Firing) {
         return Some(Wait::Firing);
     }
@@ -49,13 +91,24 @@ pub(super) fn waits_for(node: &NodeFacts, record: &Record, config: &Config, now:
     if record.overflow {
         return Some(Wait::Overflow);
     }
-    if let Some(asks) = asks_for_a_person(record, config) {
+    let shown = known.shown.filter(|shown| shown.uid == node.uid);
+    let needs = hold_down(record, config);
+    let cleared = || record.claims.iter().filter(|c| c.state == ClaimState::Cleared);
+    if let Some(asks) = cleared().find_map(|c| asks_for_a_person(c, shown, config)) {
         return Some(Wait::Person(asks));
     }
-    match due(record, config) {
-        Some(due) if now < due => Some(Wait::HoldDown(due)),
-        _ => None,
+    if let Some(asks) = cleared().find_map(|c| asks_for_a_repair(c, shown)) {
+        return Some(Wait::Repair(asks));
     }
+    // Whoever looks at a node in its hold-down is to see at once that it will not end.
+    let lacks = lacks_evidence(record, config, shown, needs, now);
+    if shown.is_some() && lacks.as_ref().is_some_and(Wait::is_for_evidence) {
+        return lacks;
+    }
+    if let Some(due) = due(record, config).filter(|due| now < *due) {
+        return Some(Wait::HoldDown(due));
+    }
+    known.unheard.map(|why| Wait::Unheard(why.to_owned())).or(lacks)
 }
 
 /// Whether a taint of that key may be ours.
@@ -65,10 +118,14 @@ pub(super) fn is_our_key(key: &str, config: &Config) -> bool {
 
 /// When the hold-downs of all cleared claims are over.
 pub(super) fn due(record: &Record, config: &Config) -> Option<Timestamp> {
-    let cleared = record.claims.iter().filter(|c| c.state == ClaimState::Cleared).filter_map(|c| c.cleared).max()?;
     // The longest hold-down of any claim, from the last clearing of any.
-    let after = record.claims.iter().flat_map(Claim::policies).map(|p| config.release_for(p).after).max()?;
-    Some(later(cleared, after))
+    let cleared = record.claims.iter().filter_map(Claim::evidence_since).max()?;
+    Some(later(cleared, hold_down(record, config)))
+}
+
+/// The longest hold-down of any claim.
+pub(super) fn hold_down(record: &Record, config: &Config) -> Duration {
+    record.claims.iter().flat_map(Claim::policies).map(|p| config.release_for(p).after).max().unwrap_or_default()
 }
 
 /// `at` plus a configured duration; the end of time instead of an overflow.
@@ -76,17 +133,71 @@ pub(super) fn later(at: Timestamp, after: Duration) -> Timestamp {
     at.checked_add(after).unwrap_or(Timestamp::MAX)
 }
 
-fn asks_for_a_person(record: &Record, config: &Config) -> Option<String> {
-    let asks = |claim: &Claim| {
-        if let Some(policy) = claim.policies().find(|p| config.release_for(p).require.contains(&Requirement::Manual)) {
-            return Some(format!("policy {policy} requires it"));
+/// Whether a policy of the claim requires evidence.
+pub(super) fn requires_evidence(claim: &Claim, config: &Config) -> bool {
+    claim.policies().any(|p| config.release_for(p).require.contains(&Requirement::Evidence))
+}
+
+fn lacks_evidence(record: &Record, config: &Config, shown: Option<&Shown>, needs: Duration, now: Timestamp) -> Option<Wait> {
+    let valid_for = config.prometheus.as_ref().map(|p| p.valid_for()).unwrap_or_default();
+    needing(record, config).find_map(|claim| {
+        let subject = claim.subject();
+        let blind = |why: &str| Some(Wait::Blind(format!("{subject}: {why}")));
+        let Some(of_node) = shown else { return blind("Prometheus has not answered yet") };
+        let Some(shown) = of_node.of(claim) else { return blind("Prometheus has not been asked about it yet") };
+        if of_node.is_stale(valid_for, now) {
+            return blind(&format!("Prometheus has not answered since {}", of_node.at));
         }
-        // Reboots and replacements are shown to a person as long as nothing here can prove them.
-        let asked: BTreeSet<Recovery> = claim.recovery.iter().copied().collect();
-        let words: Vec<&str> = asked.into_iter().map(Recovery::as_str).collect();
-        (!words.is_empty()).then(|| format!("{} asks for recovery {}", claim.subject(), words.join(" and ")))
-    };
-    record.claims.iter().filter(|c| c.state == ClaimState::Cleared).find_map(asks)
+        match &shown.now {
+            Finding::Nothing(why) => blind(why),
+            Finding::Fault(why) => Some(Wait::Fault(format!("{subject}: {why}"))),
+            Finding::Gone if shown.lasted < needs => Some(Wait::Proving { subject, lasted: shown.lasted, needs }),
+            Finding::Gone => None,
+        }
+    })
+}
+
+/// Whether another GPU is seen in the place of the claim's.
+fn is_replaced(claim: &Claim, shown: Option<&Shown>) -> bool {
+    shown.and_then(|shown| shown.of(claim)).is_some_and(|shown| shown.replaced)
+}
+
+fn asks_for_a_person(claim: &Claim, shown: Option<&Shown>, config: &Config) -> Option<String> {
+    if let Some(policy) = claim.policies().find(|p| config.release_for(p).require.contains(&Requirement::Manual)) {
+        return Some(format!("policy {policy} requires it"));
+    }
+    let subject = claim.subject();
+    if claim.recovery.contains(&Recovery::Manual) {
+        return Some(format!("{subject} asks for recovery manual"));
+    }
+    // Another GPU has nothing of the old one's fault.
+    if !requires_evidence(claim, config) || is_replaced(claim, shown) {
+        return None;
+    }
+    if let Some(why) = &claim.unproven {
+        return Some(format!("{subject} cannot be proven gone, {why}"));
+    }
+    if claim.unlabelled {
+        return Some(format!("{subject} has no label recovery, so nothing here can prove its end"));
+    }
+    let repairs = claim.recovery.iter().any(|r| matches!(r, Recovery::Reboot | Recovery::Replace));
+    (claim.queries.is_empty() && !repairs).then(|| format!("{subject} has no annotation recovery_query that could prove its end"))
+}
+
+fn asks_for_a_repair(claim: &Claim, shown: Option<&Shown>) -> Option<String> {
+    if is_replaced(claim, shown) {
+        return None;
+    }
+    let event = claim.machine.as_ref().map(|machine| machine.event);
+    let missing = claim.recovery.iter().find(|asked| match asked {
+        Recovery::Reboot => event.is_none(),
+        Recovery::Replace => event != Some(MachineEvent::Exchanged),
+        Recovery::Manual => false,
+    })?;
+    Some(match missing {
+        Recovery::Reboot => format!("reboot the machine: {} asks for recovery reboot", claim.subject()),
+        _ => format!("replace the GPU or the machine: {} asks for recovery replace", claim.subject()),
+    })
 }
 
 /// When a claim that was released by hand stops counting: seen cleared for its hold-down.

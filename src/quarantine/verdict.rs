@@ -5,7 +5,7 @@ use super::{
     decide::{Context, Next, is_pending},
     fold::{Folded, Heard},
     outcome::{Outcome, Verdict},
-    release::{Wait, waits_for},
+    release::{Wait, requires_evidence, waits_for},
     scope::word,
 };
 use crate::{locate::NodeFacts, policy::Action};
@@ -78,9 +78,18 @@ impl Next {
         if self.record.added.is_none() {
             return "the node is not isolated".to_owned();
         }
-        match waits_for(node, &self.record, ctx.config, ctx.now) {
+        let needs = self.record.claims.iter().any(|c| c.state == ClaimState::Cleared && requires_evidence(c, ctx.config));
+        match waits_for(node, &self.record, ctx.config, ctx.known, ctx.now) {
             Some(Wait::Firing) => "other alerts of the node fire".to_owned(),
+            Some(Wait::HoldDown(until)) if needs => {
+                format!("the node is released after {until} if its fault is shown to be gone until then")
+            }
             Some(Wait::HoldDown(until)) => format!("the node is released at {until} if nothing fires again"),
+            Some(Wait::Blind(_) | Wait::Fault(_) | Wait::Proving { .. }) => {
+                "the node waits until its fault is shown to be gone".to_owned()
+            }
+            Some(Wait::Unheard(why)) => format!("the node waits: {why}"),
+            Some(Wait::Repair(asks)) => format!("the node waits for a repair: {asks}"),
             _ => "the node waits for a person".to_owned(),
         }
     }

@@ -1,6 +1,6 @@
 //! The node as people and programs see it: one shape everywhere.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::{
     claim::{Claim, ClaimState, Episode},
     decide::{EFFECT, RECORD, is_pending},
+    evidence::needing,
     record::{Record, Stored, read},
-    release::{Wait, due, forgotten_at, waits_for},
+    release::{Known, Wait, due, forgotten_at, waits_for},
     scope::{Standing, standing, word},
 };
 use crate::{
@@ -93,6 +94,12 @@ pub struct NodeView {
     /// When it must be decided again though nothing was heard.
     #[serde(skip)]
     pub due: Option<Timestamp>,
+    /// Why nobody can tell whether its fault is gone although the hold-down is over, or what still shows it.
+    #[serde(skip)]
+    pub unproven: Option<String>,
+    /// The record cannot be used.
+    #[serde(skip)]
+    pub unusable: bool,
     /// Who keeps it, if it would be released now but for a person's word.
     #[serde(skip)]
     pub held_back: Option<String>,
@@ -105,9 +112,15 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// Look at a node.
+    /// Look at a node, knowing nothing else.
     #[must_use]
     pub fn of(node: &NodeFacts, config: &Config, now: Timestamp) -> Self {
+        Self::knowing(node, config, Known::default(), now)
+    }
+
+    /// Look at a node.
+    #[must_use]
+    pub fn knowing(node: &NodeFacts, config: &Config, known: Known<'_>, now: Timestamp) -> Self {
         let text = node.annotations.get(&config.annotation(RECORD)).map(String::as_str);
         let standing = standing(node, config);
         let mut view = Self {
@@ -123,20 +136,24 @@ impl NodeView {
             isolated_at: None,
             pending_since: None,
             due: None,
+            unproven: None,
+            unusable: false,
             held_back: None,
             muted: None,
             in_scope: standing == Standing::InScope,
         };
         match read(text, node, &config.instance) {
-            Stored::Ours(record) => view.with_record(node, *record, config, now, &standing),
+            Stored::Ours(record) => view.with_record(node, *record, config, known, now, &standing),
             Stored::None => view.orphan(config),
             Stored::Unreadable(why) => {
                 view.orphan(config);
+                view.unusable = true;
                 view.state = NodeState::Suspect;
                 view.waiting_for = format!("a person or the next alert: the record cannot be used, {why}");
             }
             Stored::Untouchable(why) => {
                 view.isolated = node.taints.iter().any(|t| t.key == config.isolation.taint_key && t.effect == EFFECT);
+                view.unusable = true;
                 view.state = NodeState::Suspect;
                 view.waiting_for = format!("a person: {why}");
             }
@@ -145,11 +162,13 @@ impl NodeView {
             view.state = NodeState::Ignored;
             view.waiting_for = format!("a person to remove the annotation {}: {reason}", config.annotation("ignore"));
             view.held_back = None;
+            view.unproven = None;
             view.due = None;
             view.pending_since = None;
         }
         if let Standing::Untouchable(_) = standing {
             view.held_back = None;
+            view.unproven = None;
             view.due = None;
             view.pending_since = None;
         }
@@ -170,7 +189,15 @@ impl NodeView {
         }
     }
 
-    fn with_record(&mut self, node: &NodeFacts, record: Record, config: &Config, now: Timestamp, standing: &Standing) {
+    fn with_record(
+        &mut self,
+        node: &NodeFacts,
+        record: Record,
+        config: &Config,
+        known: Known<'_>,
+        now: Timestamp,
+        standing: &Standing,
+    ) {
         self.isolated = record.added.is_some();
         self.isolated_at = record.added.as_ref().map(|a| a.at);
         if is_pending(&record) && self.in_scope {
@@ -179,9 +206,10 @@ impl NodeView {
                 record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates()).map(|c| c.since).min();
             "room under guard.max_isolated".clone_into(&mut self.waiting_for);
         } else if record.added.is_some() {
-            let wait = waits_for(node, &record, config, now);
+            let wait = waits_for(node, &record, config, known, now);
             self.state = match wait {
                 Some(Wait::Firing) if record.claims.iter().any(|c| c.fires() && c.action.isolates()) => NodeState::Isolated,
+                Some(Wait::Blind(_)) => NodeState::Suspect,
                 _ => NodeState::Clearing,
             };
             if let Some(reason) = word(node, config, "hold") {
@@ -197,8 +225,10 @@ impl NodeView {
                 // Nothing changes then, but a person is told that it waits for nobody else.
                 Some(_) => due(&record, config).filter(|at| now < *at),
             };
-            let only_a_person = !matches!(wait, None | Some(Wait::Firing | Wait::HoldDown(_)));
-            self.held_back = (only_a_person && self.due.is_none()).then(|| self.waiting_for.clone());
+            let tell = |what: fn(&Wait) -> bool| {
+                (wait.as_ref().is_some_and(what) && self.due.is_none()).then(|| self.waiting_for.clone())
+            };
+            (self.held_back, self.unproven) = (tell(Wait::is_for_a_person), tell(Wait::is_for_evidence));
         } else if is_pending(&record)
             && let Standing::OutOfScope(why) | Standing::Untouchable(why) = standing
         {
@@ -258,6 +288,18 @@ fn sentence(wait: Option<&Wait>, record: &Record, config: &Config) -> String {
             let key = taint.map_or(&config.isolation.taint_key, |t| &t.key);
             format!("a person to remove the taint {key}: {asks}")
         }
-        Some(Wait::HoldDown(until)) => format!("the hold-down: released at {until} if nothing fires again"),
+        Some(Wait::Repair(asks)) => format!("a person to {asks}"),
+        Some(Wait::Blind(why)) => format!("somebody to see whether the fault is gone: {why}"),
+        Some(Wait::Fault(why)) => format!("the fault to be gone: {why}"),
+        Some(Wait::HoldDown(until)) => {
+            let shown = needing(record, config).next().map(|_| " and the fault is shown to be gone").unwrap_or_default();
+            let at = if shown.is_empty() { "at" } else { "after" };
+            format!("the hold-down: released {at} {until} if nothing fires again{shown}")
+        }
+        Some(Wait::Unheard(why)) => format!("word of what fires: {why}"),
+        Some(Wait::Proving { subject, lasted, needs }) => {
+            let [lasted, needs] = [lasted, needs].map(|d| humantime::format_duration(Duration::from_secs(d.as_secs())));
+            format!("evidence: {subject} was seen to be gone for {lasted} of {needs}")
+        }
     }
 }

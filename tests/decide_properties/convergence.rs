@@ -175,7 +175,7 @@ proptest! {
             // Room comes and goes: who is let in is isolated at once, on what is on record.
             bench.slots = ROOM;
             let facts = bench.facts();
-            let ctx = gpu_quarantine::quarantine::Context { config: &bench.config, slots: ROOM, now: bench.now, told: gpu_quarantine::quarantine::Told::Pushed };
+            let ctx = gpu_quarantine::quarantine::Context { config: &bench.config, slots: ROOM, now: bench.now, told: gpu_quarantine::quarantine::Told::Pushed, known: gpu_quarantine::quarantine::Known::default() };
             let admitted = gpu_quarantine::quarantine::decide(&facts, &[], &ctx);
             let isolates = matches!(admitted.effect, Some((Effect::Isolate, ..)));
             prop_assert_eq!(isolates, !fires.is_empty());

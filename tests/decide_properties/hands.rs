@@ -190,6 +190,7 @@ fn a_taint_of_a_former_key_is_put_back_under_the_key_of_today() {
         slots: bench.slots,
         now: bench.now,
         told: gpu_quarantine::quarantine::Told::Pushed,
+        known: gpu_quarantine::quarantine::Known::default(),
     };
     let patch = gpu_quarantine::quarantine::decide(&facts, &heard, &ctx).patch.expect("it isolates");
     bench.edit(|node| {

@@ -10,7 +10,8 @@ use gpu_quarantine::{
     locate::{NodeFacts, NodeName, Taint, gpu_of},
     policy::{Config, load},
     quarantine::{
-        Context, Decision, Heard, MAX_BYTES, NodeView, Outcome, Record, Rule, Slots, Stored, Told, Verdict, decide, read,
+        Context, Decision, Heard, Known, MAX_BYTES, NodeView, Outcome, Record, Rule, Slots, Stored, Told, Verdict, decide,
+        evidence::Shown, read,
     },
 };
 use jiff::{SignedDuration, Timestamp};
@@ -101,13 +102,15 @@ pub(crate) struct Bench {
     pub(crate) config: Config,
     pub(crate) now: Timestamp,
     pub(crate) slots: Slots,
+    /// What was last shown about the node.
+    pub(crate) shown: Option<Shown>,
 }
 
 impl Bench {
     pub(crate) fn new(node: &Value, config: Config) -> Self {
         let cluster = SnapshotCluster::load("node.json", &node.to_string(), DOMAIN).expect("the node is valid");
         let name = node["metadata"]["name"].as_str().expect("the node has a name");
-        Self { cluster, name: NodeName::parse(name).expect("a valid name"), config, now: start(), slots: ROOM }
+        Self { cluster, name: NodeName::parse(name).expect("a valid name"), config, now: start(), slots: ROOM, shown: None }
     }
 
     pub(crate) fn facts(&self) -> NodeFacts {
@@ -158,6 +161,7 @@ impl Bench {
             slots: self.slots,
             now: self.now,
             told: if complete { Told::Complete { newer: &[] } } else { Told::Pushed },
+            known: Known { shown: self.shown.as_ref(), ..Known::default() },
         }
     }
 
@@ -185,7 +189,7 @@ impl Bench {
         assert_eq!(again.patch, None, "deciding again changes something, after {:?}", decision.patch);
         let again = decide(&after, &heard, &self.context(complete));
         assert_eq!(again.patch, None, "hearing the same again changes something, after {:?}", decision.patch);
-        let view = NodeView::of(&after, &self.config, self.now);
+        let view = NodeView::knowing(&after, &self.config, self.context(false).known, self.now);
         assert_eq!(view.isolated, self.isolated());
         decision
     }

@@ -1,0 +1,231 @@
+//! Evidence: what is to be asked about a node before its release, and what the answers show.
+//!
+//! Time is looked at in steps. At each step a claim is *good* (its fault was positively seen to be gone), *faulty*, or nobody knows.
+//! Good time adds up over steps that follow each other; a faulty step starts it anew; one without data only pauses it.
+
+mod judge;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    claim::{Claim, ClaimState},
+    record::{Record, Stored, read},
+    release::{hold_down, later, requires_evidence},
+};
+use crate::{
+    alert::RecoveryQuery,
+    locate::{Gpu, NodeFacts, NodeName},
+    policy::Config,
+};
+pub use judge::judge;
+
+/// The longest time looked back beyond the hold-down. Good time from before is not counted: the node only waits for longer.
+const LOOK_BACK: SignedDuration = SignedDuration::from_hours(24);
+/// Steps are at most so long, unless there would be too many of them.
+const LONGEST_STEP: i64 = 30;
+/// The most steps of one question. Prometheus refuses more than 11,000 points of a series
+/// (<https://prometheus.io/docs/prometheus/latest/querying/api/#range-queries>).
+const MOST_STEPS: i64 = 4_000;
+
+/// What is to be asked about one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The node.
+    pub node: NodeName,
+    /// Its `metadata.uid`: an answer about another node of that name shows nothing.
+    pub uid: String,
+    /// How many GPUs there should be, as far as Kubernetes knows.
+    pub gpus: Option<u32>,
+    /// The steps.
+    pub range: Range,
+    /// The claims that need evidence, in the order of the record.
+    pub claims: Vec<Asked>,
+}
+
+/// The claim that a question is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Its alert name.
+    pub alert: String,
+    /// Its GPU; `None` for the node as a whole.
+    pub gpu: Option<Gpu>,
+    /// PromQL, each of which returns a sample only when the fault is gone. All of them must. Perhaps none: presence is asked for all the
+    /// same.
+    pub queries: Vec<RecoveryQuery>,
+    /// Since when its evidence counts: what was before belongs to the fault.
+    pub since: Timestamp,
+    /// The machine was rebooted or exchanged since the fault.
+    pub machine_changed: bool,
+}
+
+/// Points in time, `step` apart, from `from` to `to` inclusive. Whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The first.
+    pub from: Timestamp,
+    /// No step is later.
+    pub to: Timestamp,
+    /// The distance; at least a second.
+    pub step: Duration,
+}
+
+/// The steps at which something was there: a sample that is a number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Series(BTreeSet<Timestamp>);
+
+/// What a source answered about one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeAnswers {
+    /// Every GPU of which there were fresh samples, and when; or why nobody knows.
+    pub present: Result<Vec<PresentGpu>, String>,
+    /// For each claim of the question, for each of its queries: when it returned something, or why nobody knows.
+    pub claims: Vec<Vec<Result<Series, String>>>,
+}
+
+/// A GPU with fresh samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PresentGpu {
+    /// All names that its series give it.
+    pub names: Vec<Gpu>,
+    /// At which steps.
+    pub at: Series,
+}
+
+/// What was shown about a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// The `metadata.uid` of the node.
+    pub uid: String,
+    /// As of when, on our clock.
+    pub at: Timestamp,
+    /// For each claim that was asked about.
+    pub claims: Vec<ClaimShown>,
+}
+
+/// What was shown about one claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimShown {
+    /// Its alert name.
+    pub alert: String,
+    /// Its GPU.
+    pub gpu: Option<Gpu>,
+    /// Since when its evidence counted. If that moved meanwhile, what was shown is out of date.
+    pub since: Timestamp,
+    /// For how long the fault was positively seen to be gone, since it was last seen.
+    pub lasted: Duration,
+    /// How it is at the last step.
+    pub now: Finding,
+    /// The GPU is not there any more although as many are there as should be.
+    pub replaced: bool,
+}
+
+/// How a claim is at one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// The exporter is up, the GPUs are there, and every query says that the fault is gone.
+    Gone,
+    /// A query says that it is not, as a clause.
+    Fault(String),
+    /// Nobody knows, and why, as a clause.
+    Nothing(String),
+}
+
+impl Range {
+    /// The steps from `from` to `now` for a hold-down of `after`.
+    fn of(from: Timestamp, now: Timestamp, after: Duration) -> Self {
+        let second = |at: Timestamp| Timestamp::from_second(at.as_second()).unwrap_or(at);
+        let after = SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);
+        let earliest = now.checked_sub(LOOK_BACK.saturating_add(after)).unwrap_or(Timestamp::MIN);
+        // The first step is not before `from`: what was then belongs to the fault.
+        let from = second(from.max(earliest).max(Timestamp::UNIX_EPOCH)).checked_add(SignedDuration::from_secs(1)).unwrap_or(now);
+        let to = second(now).max(from);
+        let long = to.duration_since(from).as_secs();
+        // Twenty steps in a hold-down, as far as that makes sense.
+        let step = (after.as_secs() / 20).clamp(1, LONGEST_STEP).max((long + MOST_STEPS - 1) / MOST_STEPS);
+        Self { from, to, step: Duration::from_secs(u64::try_from(step).unwrap_or(1)) }
+    }
+
+    /// All steps. The last is at `to`.
+    pub fn steps(&self) -> impl Iterator<Item = Timestamp> + use<> {
+        let (from, to) = (self.from.as_second(), self.to.as_second());
+        let step = i64::try_from(self.step.as_secs()).unwrap_or(i64::MAX).max(1);
+        // Counted from the end, so that the latest is among them.
+        let first = from + (to - from).rem_euclid(step);
+        (0..).map(move |n| first + n * step).take_while(move |at| *at <= to).filter_map(|at| Timestamp::from_second(at).ok())
+    }
+
+    /// The first of [`Range::steps`], at which a range query begins.
+    #[must_use]
+    pub fn first(&self) -> Timestamp {
+        self.steps().next().unwrap_or(self.to)
+    }
+}
+
+impl Series {
+    /// Whether something was there at that step.
+    #[must_use]
+    pub fn has(&self, at: Timestamp) -> bool {
+        self.0.contains(&at)
+    }
+
+    /// The last step at which something was there.
+    #[must_use]
+    pub fn last(&self) -> Option<Timestamp> {
+        self.0.last().copied()
+    }
+
+    /// Either of the two was there.
+    pub fn join(&mut self, other: &Self) {
+        self.0.extend(&other.0);
+    }
+}
+
+impl FromIterator<Timestamp> for Series {
+    fn from_iter<I: IntoIterator<Item = Timestamp>>(steps: I) -> Self {
+        Self(steps.into_iter().collect())
+    }
+}
+
+/// What is to be asked about a node now; `None` if its release needs no evidence, or waits for something else first.
+#[must_use]
+pub fn question(node: &NodeFacts, config: &Config, now: Timestamp) -> Option<Question> {
+    let text = node.annotations.get(&config.annotation(super::decide::RECORD)).map(String::as_str);
+    let Stored::Ours(record) = read(text, node, &config.instance) else { return None };
+    record.added.as_ref()?;
+    if record.claims.iter().any(|c| c.state == ClaimState::Firing) {
+        return None;
+    }
+    let claims: Vec<Asked> = needing(&record, config)
+        .filter_map(|c| {
+            Some(Asked {
+                alert: c.alert.clone(),
+                gpu: c.gpu.clone(),
+                queries: c.queries.clone(),
+                since: c.evidence_since()?,
+                machine_changed: c.machine.is_some(),
+            })
+        })
+        .collect();
+    let from = claims.iter().map(|c| c.since).min()?;
+    let range = Range::of(from, now, hold_down(&record, config));
+    Some(Question { node: node.name.clone(), uid: node.uid.clone(), gpus: record.gpus.max(node.gpus), range, claims })
+}
+
+/// The claims whose end must be shown.
+pub(super) fn needing<'a>(record: &'a Record, config: &'a Config) -> impl Iterator<Item = &'a Claim> {
+    record.claims.iter().filter(|c| c.state == ClaimState::Cleared && requires_evidence(c, config))
+}
+
+impl Shown {
+    /// What was shown of a claim, if it is about what the claim is now.
+    pub(super) fn of(&self, claim: &Claim) -> Option<&ClaimShown> {
+        self.claims.iter().find(|s| s.alert == claim.alert && s.gpu == claim.gpu && Some(s.since) == claim.evidence_since())
+    }
+
+    /// Whether it is too old to count.
+    pub(super) fn is_stale(&self, valid_for: Duration, now: Timestamp) -> bool {
+        later(self.at, valid_for) < now
+    }
+}
