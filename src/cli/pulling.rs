@@ -13,7 +13,9 @@ use crate::{
 
 /// Never ends by itself.
 pub(super) async fn pull_for_ever(engine: Arc<Engine>, metrics: Arc<Metrics>, recording: Option<Arc<Recording>>) {
+    let mut reloads = engine.reloads();
     loop {
+        reloads.mark_unchanged();
         let settings = engine.config().alertmanagers.clone();
         metrics.pull_configured(settings.is_some());
         let Some(settings) = settings else {
@@ -21,7 +23,8 @@ pub(super) async fn pull_for_ever(engine: Arc<Engine>, metrics: Arc<Metrics>, re
                 "No sources.alertmanagers is configured, so webhooks are all that is known: a resolve that is never sent (silenced, \
                  inhibited, muted, lost) leaves a node isolated, and a silence is no veto."
             );
-            engine.reloaded.notified().await;
+            // The sender is the engine, which is there.
+            drop(reloads.changed().await);
             continue;
         };
         let sources = Sources::new(settings, Arc::clone(&metrics));
@@ -38,7 +41,7 @@ pub(super) async fn pull_for_ever(engine: Arc<Engine>, metrics: Arc<Metrics>, re
         };
         tokio::select! {
             () = poll::run(&sources, || SystemClock.now(), &engine.wanted, consume) => {}
-            () = engine.reloaded.notified() => {}
+            _ = reloads.changed() => {}
         }
     }
 }

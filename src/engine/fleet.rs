@@ -40,9 +40,10 @@ struct Entry {
 
 /// What of a node's state people are told once.
 fn lasting(view: &NodeView) -> Option<Reason> {
-    match view.state {
-        NodeState::Suspect => Some(Reason::RecordUnreadable),
+    match view {
+        _ if view.unusable => Some(Reason::RecordUnreadable),
         _ if view.held_back.is_some() => Some(Reason::ReleaseHeld),
+        _ if view.unproven.is_some() => Some(Reason::ReleaseUnproven),
         _ => view.muted.as_ref().map(|_| Reason::Silenced),
     }
 }
@@ -128,6 +129,11 @@ impl Fleet {
     /// Whether the node was last seen with that resourceVersion.
     pub(super) fn has_seen(&self, name: &NodeName, resource_version: &str) -> bool {
         self.nodes.get(name).is_some_and(|e| e.resource_version == resource_version)
+    }
+
+    /// The nodes that are isolated by us.
+    pub(super) fn isolated(&self) -> Vec<NodeName> {
+        self.isolated.iter().cloned().collect()
     }
 
     /// The names of all nodes known.

@@ -7,6 +7,7 @@ mod answer;
 mod clock;
 mod damper;
 mod deliver;
+mod evidence;
 mod fleet;
 mod node;
 mod notices;
@@ -30,6 +31,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
+pub use evidence::Rendered;
 pub use notices::NoticeSink;
 pub use plan::Plan;
 pub use pull::{LastPull, Pulled};
@@ -43,6 +45,7 @@ use crate::{
     quarantine::{Heard, NodeState, NodeView, Told},
 };
 use damper::Damper;
+use evidence::Evidence;
 pub(crate) use fleet::Busy;
 use fleet::Fleet;
 use node::Done;
@@ -111,6 +114,11 @@ pub struct Engine {
     recent: Mutex<Recent>,
     /// Nodes on which nothing is begun, by the last pull, and why.
     vetoed: Mutex<BTreeMap<NodeName, String>>,
+    evidence: Mutex<Evidence>,
+    /// Nothing is released before the first complete pull.
+    after_a_pull: bool,
+    /// There was one.
+    heard_all: Mutex<bool>,
     clusters_seen: Mutex<BTreeSet<String>>,
     workers: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     sink: StepSink,
@@ -128,8 +136,8 @@ pub struct Engine {
     pub(crate) wanted: tokio::sync::Notify,
     /// The last pull that was taken.
     taken: tokio::sync::watch::Sender<Option<LastPull>>,
-    /// Told when the configuration was replaced.
-    pub(crate) reloaded: tokio::sync::Notify,
+    /// How often the configuration was replaced.
+    reloads: tokio::sync::watch::Sender<u64>,
 }
 
 impl fmt::Debug for Engine {
@@ -156,6 +164,9 @@ impl Engine {
             parked: Mutex::default(),
             recent: Mutex::default(),
             vetoed: Mutex::default(),
+            evidence: Mutex::default(),
+            after_a_pull: false,
+            heard_all: Mutex::default(),
             clusters_seen: Mutex::default(),
             workers: Mutex::default(),
             sink,
@@ -168,7 +179,7 @@ impl Engine {
             timers: tokio::sync::Notify::new(),
             wanted: tokio::sync::Notify::new(),
             taken: tokio::sync::watch::Sender::new(None),
-            reloaded: tokio::sync::Notify::new(),
+            reloads: tokio::sync::watch::Sender::new(0),
         }
     }
 
@@ -211,6 +222,12 @@ impl Engine {
         self.config.load_full()
     }
 
+    /// Changes when the configuration was replaced.
+    #[must_use]
+    pub fn reloads(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.reloads.subscribe()
+    }
+
     /// Ask for a pull at once, if there is anybody to ask.
     pub fn want_pull(&self) {
         if self.config.load().alertmanagers.is_some() {
@@ -250,7 +267,7 @@ impl Engine {
         // Limits and hold-downs may have changed: somebody may be let in, and timers may have moved.
         self.admit_waiting().await;
         self.timers.notify_one();
-        self.reloaded.notify_one();
+        self.reloads.send_modify(|n| *n += 1);
         Ok(())
     }
 
@@ -292,8 +309,8 @@ impl Engine {
                 gone.remove(&node.name);
                 if even_unchanged || !fleet.has_seen(&node.name, &node.resource_version) {
                     let view = match &self.shadow {
-                        Some(shadow) => NodeView::of(&lock(shadow).over(node, &config), &config, now),
-                        None => NodeView::of(node, &config, now),
+                        Some(shadow) => self.view(&lock(shadow).over(node, &config), &config, now),
+                        None => self.view(node, &config, now),
                     };
                     if !fleet.has_seen(&node.name, &node.resource_version) {
                         foreign.push(Foreign::Is(Arc::clone(node)));
@@ -353,12 +370,16 @@ impl Engine {
         lock(&self.fleet).next_due()
     }
 
-    async fn decide_again(&self, names: &[NodeName]) {
+    async fn decide_each(&self, names: &[NodeName]) -> Vec<Done> {
         let mut work = Vec::with_capacity(names.len());
         for (number, name) in names.iter().enumerate() {
             work.push(self.work(number, name, Vec::new(), Told::Pushed));
         }
-        let done = self.side_by_side(work).await;
+        self.side_by_side(work).await
+    }
+
+    async fn decide_again(&self, names: &[NodeName]) {
+        let done = self.decide_each(names).await;
         for (name, done) in names.iter().zip(done) {
             if done.failed {
                 lock(&self.fleet).postpone(name, self.clock.now() + TRY_AGAIN);
@@ -409,9 +430,9 @@ impl Engine {
         let limits = config.guard;
         let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
         let views = inventory.iter().map(|node| {
-            let mut view = NodeView::of(node, &config, now);
+            let mut view = self.view(node, &config, now);
             if let Some(shadow) = &self.shadow {
-                let would = NodeView::of(&lock(shadow).over(node, &config), &config, now);
+                let would = self.view(&lock(shadow).over(node, &config), &config, now);
                 if would.state != view.state {
                     view.waiting_for = format!("{}; in enforce mode it would be {}", view.waiting_for, would.state);
                     view.waiting_for += &format!(", waiting for {}", would.waiting_for);

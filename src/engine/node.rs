@@ -12,7 +12,7 @@ use crate::{
     locate::{NodeFacts, NodeName},
     notice::Change,
     policy::Config,
-    quarantine::{Context, Decision, Effect, Heard, NodeView, Outcome, Told, Verdict, decide},
+    quarantine::{Context, Decision, Effect, Heard, Outcome, Told, Verdict, decide},
 };
 
 /// How often a node is read and decided again before the delivery is given back. With 20 writers on one node the unluckiest
@@ -59,6 +59,9 @@ impl Engine {
         let put_off: Vec<PutOff> = lock(&self.damper).take(name, heard);
         let all: Vec<Heard<'_>> = put_off.iter().map(PutOff::heard).chain(heard.iter().cloned()).collect();
         let mut done = self.decide_and_write_all(name, &all, told).await;
+        if !done.failed {
+            self.note_unrendered(name, heard, &self.config());
+        }
         done.verdicts.drain(..put_off.len());
         drop(all);
         if done.failed {
@@ -148,9 +151,10 @@ impl Engine {
     fn decide_with_slots(&self, node: &NodeFacts, heard: &[Heard<'_>], told: Told<'_>, config: &Config) -> Decision {
         let mut fleet = lock(&self.fleet);
         let slots = fleet.slots(&node.name, &config.guard);
-        let ctx = Context { config, slots, now: self.clock.now(), told, known: crate::quarantine::Known::default() };
         let begin = Instant::now();
-        let decision = decide(node, heard, &ctx);
+        let decision = self.knowing(&node.name, config, |known| {
+            decide(node, heard, &Context { config, slots, now: self.clock.now(), told, known })
+        });
         self.metrics.decided_in(begin.elapsed());
         if matches!(&decision.effect, Some((Effect::Isolate, ..))) {
             fleet.reserve(&node.name);
@@ -158,9 +162,9 @@ impl Engine {
         decision
     }
 
-    fn seen(&self, node: &NodeFacts, config: &Arc<Config>) {
+    pub(super) fn seen(&self, node: &NodeFacts, config: &Arc<Config>) {
         let now = self.clock.now();
-        let view = NodeView::of(node, config, now);
+        let view = self.view(node, config, now);
         let lasting = {
             let mut fleet = lock(&self.fleet);
             fleet.update(&view, &node.resource_version);
@@ -178,7 +182,7 @@ impl Engine {
             self.metrics.action(action, policy.as_deref().unwrap_or_default());
             let at = self.clock.now();
             if effect == Effect::Isolate && self.shadow.is_none() {
-                let view = NodeView::of(after, config, at);
+                let view = self.view(after, config, at);
                 let members = view.claims.iter().filter(|c| c.action.isolates()).flat_map(|c| &c.members);
                 if let Some(began) = members.filter(|m| m.fires()).map(|m| m.starts_at).min() {
                     self.metrics.isolated_after(at.duration_since(began).as_secs_f64());

@@ -74,6 +74,7 @@ pub(super) fn lasting(reason: Reason, node: &NodeFacts, view: &NodeView, config:
     match reason {
         Reason::RecordUnreadable => notice::unusable_record(node, config, now),
         Reason::ReleaseHeld => notice::waits_for_person(view, now),
+        Reason::ReleaseUnproven => notice::unproven(view, now),
         Reason::Silenced => notice::silenced(view, now),
         _ => None,
     }

@@ -67,6 +67,8 @@ impl Engine {
     /// Take what a pull found. Whatever was heard by webhook since it began is newer, and stays as it is.
     pub async fn pull(&self, pull: &Pull) -> Pulled {
         let newer = lock(&self.recent).since(pull.begun);
+        // Its nodes are decided below with all of it.
+        *lock(&self.heard_all) |= pull.incomplete.is_none();
         let told = if pull.incomplete.is_none() { Told::Complete { newer: &newer } } else { Told::Pulled };
         let listed: Vec<_> = pull.alerts.iter().filter(|p| !newer.contains(&p.alert.fingerprint)).collect();
         let alerts: Vec<&Alert> = listed.iter().map(|p| &p.alert).collect();

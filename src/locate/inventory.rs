@@ -100,6 +100,14 @@ impl Inventory {
     }
 }
 
+/// The names by which monitoring may know a node: its own, its host name, and the first part of either if no other node has it.
+#[must_use]
+pub fn names_in_monitoring(node: &NodeFacts, nodes: &Inventory) -> Vec<String> {
+    let short = first_labels(node).into_iter().filter(|label| nodes.with_first_label(label).iter().all(|n| *n == node.name));
+    let names: BTreeSet<String> = host_names(node).chain(short).collect();
+    names.into_iter().collect()
+}
+
 /// The names that a node's host goes by, in lower case: that of the Node and, if it has one, its `kubernetes.io/hostname`.
 pub(super) fn host_names(facts: &NodeFacts) -> impl Iterator<Item = String> {
     [Some(facts.name.as_str().to_owned()), hostname_of(facts)].into_iter().flatten()

@@ -10,7 +10,7 @@ use crate::{
     alert::Alert,
     locate::{NodeFacts, NodeName, Taint},
     policy::{Config, Requirement},
-    quarantine::{Claim, ClaimState, Effect, NodeView, Record, Stored, read},
+    quarantine::{Claim, ClaimState, Effect, NodeView, Record, Recovery, Stored, read},
 };
 
 /// The bounds of the parts of a note, in bytes. Together with the spaces between them below [`MAX_NOTE`], so that the summary,
@@ -124,6 +124,19 @@ pub fn waits_for_person(view: &NodeView, at: Timestamp) -> Option<Notice> {
     Some(Notice { at, reason: Reason::ReleaseHeld, node: Some(of_view(view)), note, taint: None })
 }
 
+/// A node that would be given back now if its fault were shown to be gone; `None` if the node is none.
+#[must_use]
+pub fn unproven(view: &NodeView, at: Timestamp) -> Option<Notice> {
+    let why = view.unproven.as_ref()?;
+    let claims: Vec<&Claim> = view.claims.iter().filter(|c| c.action.isolates()).collect();
+    let claim = leading(&claims, None);
+    let (policy, about) = claim.map_or(("-", String::new()), |c| (c.policy.as_str(), subject(c, claims.len())));
+    let head = format!("Its alerts ended and the hold-down is over, but the fault is not shown to be gone (policy {policy}: {about}).");
+    let next = format!("Next: it stays isolated and waits for {why}.");
+    let note = parts(&head, claim.and_then(|c| c.runbook.as_deref()), &next, None);
+    Some(Notice { at, reason: Reason::ReleaseUnproven, node: Some(of_view(view)), note, taint: None })
+}
+
 /// A node on which all that fires is silenced, inhibited or muted; `None` if something is not.
 #[must_use]
 pub fn silenced(view: &NodeView, at: Timestamp) -> Option<Notice> {
@@ -230,11 +243,14 @@ fn needs(claims: &[&Claim], policy: &str, config: &Config) -> String {
     let after = releases.iter().map(|r| r.after).max().unwrap_or(config.release_for(policy).after);
     let manual = releases.iter().any(|r| r.require.contains(&Requirement::Manual));
     let asked = claims.iter().flat_map(|c| &c.recovery).next();
+    let evidence = releases.iter().any(|r| r.require.contains(&Requirement::Evidence));
     let hold_down = humantime::format_duration(after);
     match (manual, asked) {
+        (false, None) if evidence => format!("every claim cleared and evidence over {hold_down} that the fault is gone"),
         (false, None) => format!("every claim cleared and stayed so for {hold_down}"),
         (true, _) => format!("every claim cleared and a person releases it (remove the taint {})", config.isolation.taint_key),
-        (_, Some(asked)) => format!("every claim cleared and a person confirms the recovery ({})", asked.as_str()),
+        (_, Some(Recovery::Manual)) => "every claim cleared and a person confirms the recovery".to_owned(),
+        (_, Some(asked)) => format!("every claim cleared and the machine was repaired ({})", asked.as_str()),
     }
 }
 

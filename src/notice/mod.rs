@@ -15,7 +15,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use build::{
-    Change, exporter_not_tolerating, of_change, silenced, unmapped, unusable_record, waits_for_person, write_failed,
+    Change, exporter_not_tolerating, of_change, silenced, unmapped, unproven, unusable_record, waits_for_person, write_failed,
 };
 pub use limit::{Admission, Limiter};
 pub use text::MAX_NOTE;
@@ -36,6 +36,8 @@ pub enum Reason {
     ReleasedByHand,
     /// A node could be given back, but for a person's word.
     ReleaseHeld,
+    /// A node could be given back, but nobody can tell whether its fault is gone, or it is still seen.
+    ReleaseUnproven,
     /// All that fires on a node is silenced, inhibited or muted.
     Silenced,
     /// Our taint was taken away, not by a person, and was put back once (P10).
@@ -56,11 +58,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Isolated,
         Self::Released,
         Self::ReleasedByHand,
         Self::ReleaseHeld,
+        Self::ReleaseUnproven,
         Self::Silenced,
         Self::Restored,
         Self::Refused,
@@ -79,6 +82,7 @@ impl Reason {
             Self::Released => "GpuNodeReleased",
             Self::ReleasedByHand => "GpuNodeReleasedByHand",
             Self::ReleaseHeld => "GpuNodeReleaseHeld",
+            Self::ReleaseUnproven => "GpuNodeReleaseUnproven",
             Self::Silenced => "GpuAlertsSilenced",
             Self::Restored => "GpuIsolationRestored",
             Self::Refused => "GpuGuardRefused",
@@ -95,7 +99,7 @@ impl Reason {
     pub fn action(self) -> &'static str {
         match self {
             Self::Isolated | Self::Restored | Self::Withdrawn | Self::ExporterNotTolerating => "Isolate",
-            Self::Released | Self::ReleasedByHand | Self::ReleaseHeld | Self::Silenced => "Release",
+            Self::Released | Self::ReleasedByHand | Self::ReleaseHeld | Self::ReleaseUnproven | Self::Silenced => "Release",
             Self::Refused => "Refuse",
             Self::Unmapped => "Map",
             Self::WriteFailed | Self::RecordUnreadable => "Write",

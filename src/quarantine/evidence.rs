@@ -8,6 +8,7 @@ mod judge;
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::{
     claim::{Claim, ClaimState},
@@ -36,6 +37,8 @@ pub struct Question {
     pub node: NodeName,
     /// Its `metadata.uid`: an answer about another node of that name shows nothing.
     pub uid: String,
+    /// When it is asked, on our clock.
+    pub at: Timestamp,
     /// How many GPUs there should be, as far as Kubernetes knows.
     pub gpus: Option<u32>,
     /// The steps.
@@ -60,7 +63,8 @@ pub struct Asked {
     pub machine_changed: bool,
 }
 
-/// Points in time, `step` apart, from `from` to `to` inclusive. Whole seconds.
+/// The multiples of `step` since 1970 from `from` to `to` inclusive, in whole seconds: what Thanos' query frontend asks for in any case
+/// (`--query-range.align-range-with-step`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// The first.
@@ -94,18 +98,20 @@ pub struct PresentGpu {
 }
 
 /// What was shown about a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
     /// The `metadata.uid` of the node.
     pub uid: String,
-    /// As of when, on our clock.
+    /// When it was asked, on our clock.
     pub at: Timestamp,
     /// For each claim that was asked about.
     pub claims: Vec<ClaimShown>,
+    /// No GPU is seen at all.
+    pub no_exporter: bool,
 }
 
 /// What was shown about one claim.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimShown {
     /// Its alert name.
     pub alert: String,
@@ -122,7 +128,8 @@ pub struct ClaimShown {
 }
 
 /// How a claim is at one step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Finding {
     /// The exporter is up, the GPUs are there, and every query says that the fault is gone.
     Gone,
@@ -133,33 +140,24 @@ pub enum Finding {
 }
 
 impl Range {
-    /// The steps from `from` to `now` for a hold-down of `after`.
-    fn of(from: Timestamp, now: Timestamp, after: Duration) -> Self {
-        let second = |at: Timestamp| Timestamp::from_second(at.as_second()).unwrap_or(at);
-        let after = SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);
-        let earliest = now.checked_sub(LOOK_BACK.saturating_add(after)).unwrap_or(Timestamp::MIN);
-        // The first step is not before `from`: what was then belongs to the fault.
-        let from = second(from.max(earliest).max(Timestamp::UNIX_EPOCH)).checked_add(SignedDuration::from_secs(1)).unwrap_or(now);
-        let to = second(now).max(from);
-        let long = to.duration_since(from).as_secs();
+    /// The steps after `since` until `now`, for a hold-down of `after`.
+    fn of(since: Timestamp, now: Timestamp, after: Duration) -> Self {
+        let after = i64::try_from(after.as_secs()).unwrap_or(i64::MAX);
+        let now = now.as_second();
+        let since = since.as_second().max(now.saturating_sub(LOOK_BACK.as_secs().saturating_add(after)));
         // Twenty steps in a hold-down, as far as that makes sense.
-        let step = (after.as_secs() / 20).clamp(1, LONGEST_STEP).max((long + MOST_STEPS - 1) / MOST_STEPS);
-        Self { from, to, step: Duration::from_secs(u64::try_from(step).unwrap_or(1)) }
+        let step = (after / 20).clamp(1, LONGEST_STEP).max((now - since) / MOST_STEPS + 1);
+        // What was at `since` belongs to the fault.
+        let (from, to) = ((since.div_euclid(step) + 1) * step, now.div_euclid(step) * step);
+        let time = |second| Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
+        Self { from: time(from), to: time(to), step: Duration::from_secs(u64::try_from(step).unwrap_or(1)) }
     }
 
-    /// All steps. The last is at `to`.
+    /// All steps; the first is `from`, the last `to`.
     pub fn steps(&self) -> impl Iterator<Item = Timestamp> + use<> {
         let (from, to) = (self.from.as_second(), self.to.as_second());
         let step = i64::try_from(self.step.as_secs()).unwrap_or(i64::MAX).max(1);
-        // Counted from the end, so that the latest is among them.
-        let first = from + (to - from).rem_euclid(step);
-        (0..).map(move |n| first + n * step).take_while(move |at| *at <= to).filter_map(|at| Timestamp::from_second(at).ok())
-    }
-
-    /// The first of [`Range::steps`], at which a range query begins.
-    #[must_use]
-    pub fn first(&self) -> Timestamp {
-        self.steps().next().unwrap_or(self.to)
+        (0..).map(move |n| from + n * step).take_while(move |at| *at <= to).filter_map(|at| Timestamp::from_second(at).ok())
     }
 }
 
@@ -210,7 +208,9 @@ pub fn question(node: &NodeFacts, config: &Config, now: Timestamp) -> Option<Que
         .collect();
     let from = claims.iter().map(|c| c.since).min()?;
     let range = Range::of(from, now, hold_down(&record, config));
-    Some(Question { node: node.name.clone(), uid: node.uid.clone(), gpus: record.gpus.max(node.gpus), range, claims })
+    let (node_name, uid, gpus) = (node.name.clone(), node.uid.clone(), record.gpus.max(node.gpus));
+    // At first there is no step yet.
+    (range.from <= range.to).then_some(Question { node: node_name, uid, at: now, gpus, range, claims })
 }
 
 /// The claims whose end must be shown.
@@ -219,6 +219,15 @@ pub(super) fn needing<'a>(record: &'a Record, config: &'a Config) -> impl Iterat
 }
 
 impl Shown {
+    /// That no GPU is seen has this cause, as a clause.
+    pub fn explain(&mut self, cause: &str) {
+        for claim in self.claims.iter_mut().filter(|_| self.no_exporter) {
+            if let Finding::Nothing(why) = &mut claim.now {
+                *why = format!("{why}: {cause}");
+            }
+        }
+    }
+
     /// What was shown of a claim, if it is about what the claim is now.
     pub(super) fn of(&self, claim: &Claim) -> Option<&ClaimShown> {
         self.claims.iter().find(|s| s.alert == claim.alert && s.gpu == claim.gpu && Some(s.since) == claim.evidence_since())

@@ -14,7 +14,14 @@ pub fn judge(question: &Question, answers: &NodeAnswers) -> Shown {
         let answered = answers.claims.get(i).map_or(&[][..], Vec::as_slice);
         claim(question, asked, answers, answered)
     });
-    Shown { uid: question.uid.clone(), at: question.range.to, claims: claims.collect() }
+    let last = question.range.steps().last();
+    let seen = |present: &Vec<PresentGpu>| present.iter().any(|gpu| last.is_some_and(|at| gpu.at.has(at)));
+    Shown {
+        uid: question.uid.clone(),
+        at: question.at,
+        claims: claims.collect(),
+        no_exporter: answers.present.as_ref().is_ok_and(|present| !seen(present)),
+    }
 }
 
 fn claim(question: &Question, asked: &Asked, answers: &NodeAnswers, answered: &[Result<Series, String>]) -> ClaimShown {
