@@ -3,12 +3,14 @@
 use std::{
     mem,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::statements::{Stated, Statements};
 use crate::{
     alert::{Alert, Delivery},
     cluster::{Cluster, snapshot::SnapshotCluster},
@@ -16,7 +18,10 @@ use crate::{
     locate::NodeName,
     metrics::Metrics,
     policy::Config,
-    quarantine::NodeView,
+    quarantine::{
+        NodeView,
+        evidence::{Shown, judge},
+    },
 };
 
 /// What a replay comes to. Same inputs, same bytes.
@@ -35,6 +40,9 @@ pub(super) struct Incident {
     engine: Engine,
     cluster: Arc<SnapshotCluster>,
     clock: Arc<VirtualClock>,
+    /// What Prometheus says, and when it is asked next.
+    stated: Stated,
+    next_round: Timestamp,
     new_steps: Arc<Mutex<Vec<Step>>>,
 }
 
@@ -60,7 +68,7 @@ impl Incident {
             clock.advance_to(latest);
         }
         engine.refresh().await;
-        Self { engine, cluster, clock, new_steps }
+        Self { engine, cluster, clock, stated: Stated::default(), next_round: Timestamp::MIN, new_steps }
     }
 
     /// Where the clock stands.
@@ -117,13 +125,59 @@ impl Incident {
         self.advance_to(until).await;
     }
 
-    /// Let time pass until then. Timers fire when they are due.
+    /// Let time pass until then. Timers fire when they are due, and evidence is asked for at its interval.
     pub(super) async fn advance_to(&mut self, until: Timestamp) {
-        while let Some(due) = self.engine.next_due().filter(|due| *due <= until) {
-            self.clock.advance_to(due);
-            self.engine.run_due().await;
+        loop {
+            let due = self.engine.next_due().filter(|due| *due <= until);
+            let round = self.next_round().filter(|round| *round <= until);
+            match (due, round) {
+                (None, None) => break,
+                (Some(due), round) if round.is_none_or(|round| due <= round) => {
+                    self.clock.advance_to(due);
+                    self.engine.run_due().await;
+                }
+                (_, round) => {
+                    self.clock.advance_to(round.unwrap_or(until));
+                    self.ask().await;
+                }
+            }
         }
         self.clock.advance_to(until);
+    }
+
+    /// Prometheus says so from now on.
+    pub(super) async fn state(&mut self, statements: Statements) {
+        if let Some(at) = statements.at {
+            self.advance_to(at).await;
+        }
+        self.stated.add(self.now(), statements);
+        self.next_round = self.now();
+        // What is due now comes first.
+        self.advance_to(self.now()).await;
+    }
+
+    /// What was shown of a node, by a recording.
+    pub(super) async fn take_shown(&mut self, node: NodeName, shown: Shown) {
+        self.engine.questions();
+        self.engine.take_shown(vec![(node, shown)]);
+        self.engine.run_due().await;
+    }
+
+    fn next_round(&self) -> Option<Timestamp> {
+        let waits = !self.stated.is_empty() && !self.engine.questions().is_empty();
+        waits.then(|| self.next_round.max(self.now()))
+    }
+
+    async fn ask(&mut self) {
+        let questions = self.engine.questions();
+        let shown = questions.into_iter().map(|(question, _)| {
+            let shown = judge(&question, &self.stated.answer(&question));
+            (question.node, shown)
+        });
+        self.engine.take_shown(shown.collect());
+        let interval = self.engine.config().prometheus.as_ref().map(|p| p.poll_interval).unwrap_or_default();
+        self.next_round = self.now() + interval.max(Duration::from_secs(1));
+        self.engine.run_due().await;
     }
 
     /// The steps since the last call.

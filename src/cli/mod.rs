@@ -3,10 +3,12 @@
 mod demo;
 mod explain;
 mod incident;
+mod proving;
 mod pulling;
 mod recording;
 mod replay;
 mod serve;
+mod statements;
 
 use std::{
     fs,

@@ -24,14 +24,17 @@ use crate::{
     alert::{ALERTNAME, Alert, Delivery, Pull},
     cluster::{Cluster, node_json, pod_json},
     engine::{Answer, Clock, Engine, Foreign, SystemClock},
+    locate::NodeName,
     policy::Config,
+    quarantine::evidence::Shown,
     server::Observer,
+    sources::ActiveAlert,
 };
 
 /// The labels that steer the service, whatever the policies look at.
 const STEERING: [&str; 6] = [ALERTNAME, "cluster", "remediation", "gpu_scope", "fault", "recovery"];
 /// The annotations that a record keeps.
-const KEPT: [&str; 2] = ["summary", "runbook_url"];
+const KEPT: [&str; 3] = ["summary", "runbook_url", "recovery_query"];
 
 /// A recording of a running engine's deliveries.
 pub(super) struct Recorder {
@@ -117,6 +120,16 @@ impl Recording {
         let muted: Vec<Option<&str>> = pull.alerts.iter().map(|p| p.muted.as_deref()).collect();
         let content = json!({ "begun": pull.begun, "incomplete": pull.incomplete, "muted": muted, "alerts": alerts });
         self.step("pull", &json!({ "receivedAt": now, "pull": content }));
+    }
+
+    /// What was shown about a node.
+    pub(super) fn shown(&self, node: &NodeName, shown: &Shown, now: Timestamp) {
+        self.step("evidence", &json!({ "receivedAt": now, "evidence": { "node": node, "shown": shown } }));
+    }
+
+    /// How Prometheus renders alerts.
+    pub(super) fn rendered(&self, alerts: &[ActiveAlert], now: Timestamp) {
+        self.step("rendered", &json!({ "receivedAt": now, "rendered": alerts }));
     }
 
     /// What was answered.

@@ -14,14 +14,15 @@ use super::{
     Failure, Output, Sources,
     incident::{Incident, Outcome},
     parse_delivery, printable, read_bytes, read_file, runtime,
+    statements::{self, Statements},
 };
 use crate::{
     alert::{Alert, Delivery, InvalidAlert, Pull, Pulled},
     engine::{AlertResult, Answer, Step},
     locate::{NodeName, gpu_of},
     policy::Locate,
-    quarantine::{NodeState, NodeView},
-    sources::pull_of,
+    quarantine::{NodeState, NodeView, evidence::Shown},
+    sources::{ActiveAlert, pull_of},
 };
 
 /// Run recorded webhook bodies.
@@ -36,7 +37,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
     /// In order: a file with a webhook body or a step of a recording, a directory of them (*.json, in name order), `-` for
-    /// standard input, `alerts:FILE` for an answer of Alertmanager's API (GET /api/v2/alerts/groups), or `+10m` to let time pass.
+    /// standard input, `alerts:FILE` for an answer of Alertmanager's API (GET /api/v2/alerts/groups), `evidence:FILE` for what
+    /// Prometheus says from then on, or `+10m` to let time pass.
     #[arg(required = true, value_name = "STEP")]
     steps: Vec<String>,
 }
@@ -59,7 +61,38 @@ enum Input {
         at: Option<Timestamp>,
         pull: Pull,
     },
+    /// What Prometheus says from then on.
+    Stated {
+        name: String,
+        statements: Statements,
+    },
+    /// What was shown about a node: a step of a recording.
+    Shown(RecordedShown),
+    /// How Prometheus rendered alerts: a step of a recording.
+    Rendered(RecordedRendered),
     Pass(SignedDuration),
+}
+
+/// Evidence as `serve --record` writes it.
+#[derive(Deserialize)]
+struct RecordedShown {
+    #[serde(rename = "receivedAt")]
+    at: Timestamp,
+    evidence: RecordedEvidence,
+}
+
+#[derive(Deserialize)]
+struct RecordedEvidence {
+    node: NodeName,
+    shown: Shown,
+}
+
+/// Rendered alerts as `serve --record` writes them.
+#[derive(Deserialize)]
+struct RecordedRendered {
+    #[serde(rename = "receivedAt")]
+    at: Timestamp,
+    rendered: Vec<ActiveAlert>,
 }
 
 /// A change of a node as `serve --record` writes it.
@@ -125,6 +158,8 @@ fn inputs(steps: &[String], receiver: Option<&str>) -> Result<Vec<Input>, Failur
             inputs.push(Input::Pass(by));
         } else if let Some(path) = step.strip_prefix("alerts:") {
             inputs.push(answer_of_the_api(path, receiver)?);
+        } else if let Some(path) = step.strip_prefix("evidence:") {
+            inputs.push(Input::Stated { name: file_name(path), statements: statements::read(path)? });
         } else if step != "-" && Path::new(step).is_dir() {
             for file in bodies_of(step)? {
                 inputs.push(body(&file)?);
@@ -164,6 +199,12 @@ fn body(path: &str) -> Result<Input, Failure> {
     if let Ok(recorded) = serde_json::from_slice::<RecordedPull>(&bytes) {
         return recorded.input(name, path);
     }
+    if let Ok(shown) = serde_json::from_slice(&bytes) {
+        return Ok(Input::Shown(shown));
+    }
+    if let Ok(rendered) = serde_json::from_slice(&bytes) {
+        return Ok(Input::Rendered(rendered));
+    }
     Ok(Input::Body { name, delivery: parse_delivery(path, &bytes)? })
 }
 
@@ -185,6 +226,22 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                     incident.change(at, &node).await.map_err(|e| Failure::input(format!("{name}: {e}")))?;
                     let subject = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
                     timeline.line(at, &format!("{name}: somebody else changed {subject}"));
+                }
+                Input::Stated { name, statements } => {
+                    if let Some(at) = statements.at {
+                        incident.advance_to(at).await;
+                    }
+                    steps.extend(timeline.steps(incident.new_steps()));
+                    timeline.line(incident.now(), &format!("{name}: what Prometheus says from now on"));
+                    incident.state(statements).await;
+                }
+                Input::Shown(RecordedShown { at, evidence }) => {
+                    incident.advance_to(at).await;
+                    incident.take_shown(evidence.node, evidence.shown).await;
+                }
+                Input::Rendered(RecordedRendered { at, rendered }) => {
+                    incident.advance_to(at).await;
+                    incident.engine().take_rendered(&rendered).await;
                 }
                 Input::Pull { name, at, pull } => {
                     if let Some(at) = at {

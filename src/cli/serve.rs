@@ -20,6 +20,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     Failure, LiveSources, load_config, load_snapshot,
+    proving::prove_for_ever,
     pulling::pull_for_ever,
     recording::{Recorder, Recording},
     runtime,
@@ -151,6 +152,7 @@ pub(super) fn assemble(
     metrics.expect_policies(&config);
     metrics.reloaded(Some(clock.now()));
     let engine = Engine::new(cluster, config, clock, Arc::clone(&metrics), sink);
+    let engine = engine.after_a_pull();
     let mut engine = if mode == Mode::Observe { engine.observing() } else { engine };
     if let Some(recording) = recording.clone() {
         engine = engine.telling_foreign(Box::new(move |change| recording.foreign(&change, SystemClock.now())));
@@ -308,7 +310,8 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         .into_future();
     let mut server = tokio::spawn(server);
     let mut ticks = tokio::spawn(tick(Arc::clone(&engine)));
-    let mut pulls = tokio::spawn(pull_for_ever(engine, Arc::clone(&app.metrics), recording.clone()));
+    let mut pulls = tokio::spawn(pull_for_ever(Arc::clone(&engine), Arc::clone(&app.metrics), recording.clone()));
+    let mut proofs = tokio::spawn(prove_for_ever(engine, Arc::clone(&app.metrics), recording.clone()));
     tracing::info!(%address, "Listening for alerts.");
 
     loop {
@@ -323,6 +326,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
             ended = &mut pulls => {
                 return Err(Failure::unreachable(format!("pulls ended by themselves, and lost notifications would stay lost: {ended:?}")));
             }
+            ended = &mut proofs => {
+                return Err(Failure::unreachable(format!("evidence is no longer asked for, and nothing would be released: {ended:?}")));
+            }
             ended = watch_ended(&mut beside) => {
                 return Err(Failure::unreachable(format!("the watch on nodes ended by itself: {ended:?}")));
             }
@@ -334,6 +340,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     tracing::info!("Stopping: finishing what is in flight.");
     ticks.abort();
     pulls.abort();
+    proofs.abort();
     let events = beside.map(|(watch, events)| {
         watch.abort();
         events

@@ -10,10 +10,11 @@ pub mod snapshot;
 use std::{collections::BTreeSet, fmt::Debug, sync::RwLock};
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
-    locate::{ExporterPod, Inventory, NodeFacts, NodeName},
+    locate::{ExporterPod, Inventory, NodeFacts, NodeName, Taint},
     policy::Selector,
 };
 pub use facts::{FactsError, exporter_pod, node_facts};
@@ -105,6 +106,12 @@ pub trait Cluster: Send + Sync + Debug {
     /// From now on the nodes' labels with these keys are looked at as well; returns when the inventory has them.
     fn keep_labels(&self, _keys: BTreeSet<String>) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The exporters' DaemonSets, as `namespace/name`, whose pods would not come back on a node with that taint. None if nobody can
+    /// tell.
+    fn not_tolerating<'a>(&'a self, _exporters: &'a [Selector], _taint: &'a Taint, _now: Timestamp) -> BoxFuture<'a, Vec<String>> {
+        Box::pin(std::future::ready(Vec::new()))
     }
 
     /// The pods that any of the selectors matches and that are bound to a node.

@@ -23,8 +23,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{CALL_TIMEOUT, CallError, FIELD_MANAGER, KubeCluster, exporters::Exporters};
+use super::{CALL_TIMEOUT, CallError, FIELD_MANAGER, KubeCluster};
 use crate::{
+    cluster::Cluster as _,
     engine::{Clock, NoticeSink},
     metrics::{EventResult, Metrics},
     notice::{Admission, Limiter, Notice, exporter_not_tolerating},
@@ -63,7 +64,6 @@ impl EventWriter {
             metrics: Arc::clone(&metrics),
             host: host.to_owned(),
             limiter: Limiter::default(),
-            exporters: Exporters::default(),
             count: 0,
         };
         let task = tokio::spawn(writer.run(waiting, stopped));
@@ -90,7 +90,6 @@ struct Writer {
     metrics: Arc<Metrics>,
     host: String,
     limiter: Limiter,
-    exporters: Exporters,
     count: u16,
 }
 
@@ -118,7 +117,7 @@ impl Writer {
         }
         let Some(taint) = &notice.taint else { return };
         let (selectors, now) = (&config.locate.exporter_pods, self.clock.now());
-        let names = self.exporters.not_tolerating(&self.cluster, selectors, taint, now).await;
+        let names = self.cluster.not_tolerating(selectors, taint, now).await;
         if !names.is_empty() {
             self.write(&exporter_not_tolerating(&notice, taint, &names), config).await;
         }

@@ -61,6 +61,7 @@ pub struct KubeCluster {
     asked: AtomicU64,
     answered: tokio::sync::watch::Sender<u64>,
     relist: tokio::sync::Notify,
+    exporters: tokio::sync::Mutex<Exporters>,
     metrics: Arc<Metrics>,
 }
 
@@ -97,6 +98,7 @@ impl KubeCluster {
             asked: AtomicU64::new(0),
             answered: tokio::sync::watch::Sender::new(0),
             relist: tokio::sync::Notify::new(),
+            exporters: tokio::sync::Mutex::default(),
             metrics,
         })
     }
@@ -273,6 +275,10 @@ impl Cluster for KubeCluster {
             self.learn(facts.clone());
             Ok(facts)
         })
+    }
+
+    fn not_tolerating<'a>(&'a self, exporters: &'a [Selector], taint: &'a Taint, now: Timestamp) -> BoxFuture<'a, Vec<String>> {
+        Box::pin(async move { self.exporters.lock().await.not_tolerating(self, exporters, taint, now).await })
     }
 
     fn exporter_pods<'a>(&'a self, selectors: &'a [Selector]) -> BoxFuture<'a, Result<Vec<ExporterPod>, String>> {
