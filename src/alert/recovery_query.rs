@@ -9,7 +9,7 @@ const MAX_BYTES: usize = 1024;
 const MAX_NESTING: usize = 32;
 
 /// A query that can prove the end of a fault: valid PromQL that selects at least one series. `vector(1)` proves nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecoveryQuery(String);
 
