@@ -150,6 +150,8 @@ pub struct Metrics {
     pull_complete: Gauge<f64, AtomicU64>,
     pull_duration: Histogram,
     peers: Family<ByState, Gauge>,
+    evidence_queries: Family<ByResult, Counter>,
+    evidence_answered: Gauge<f64, AtomicU64>,
     claims: Family<ByState, Gauge>,
     node_state: Family<ByNode, Gauge>,
     node_isolated: Family<ByNodeAlone, Gauge<f64, AtomicU64>>,
@@ -191,6 +193,8 @@ impl Metrics {
             pull_complete: Gauge::default(),
             pull_duration: Histogram::new(exponential_buckets(0.005, 2.0, 14)),
             peers: Family::default(),
+            evidence_queries: Family::default(),
+            evidence_answered: Gauge::default(),
             claims: Family::default(),
             node_state: Family::default(),
             node_isolated: Family::default(),
@@ -245,6 +249,12 @@ impl Metrics {
         );
         registry.register("pull_duration_seconds", "The time that one pull from Alertmanager takes", m.pull_duration.clone());
         registry.register("alertmanager_peers", "Alertmanagers at the last pull, by state", m.peers.clone());
+        registry.register("evidence_queries", "Questions to Prometheus, by result", m.evidence_queries.clone());
+        registry.register(
+            "evidence_last_success_timestamp_seconds",
+            "When all questions about a node were last answered",
+            m.evidence_answered.clone(),
+        );
         registry.register(
             "config_last_reload_successful",
             "Whether the last load of the configuration succeeded",
@@ -283,6 +293,9 @@ impl Metrics {
             drop(self.pulls.get_or_create(&ByResult { result: result.as_str() }));
         }
         self.peers(PeerStates::default());
+        for result in ["ok", "failed"] {
+            drop(self.evidence_queries.get_or_create(&ByResult { result }));
+        }
     }
 
     /// Make the series of every policy, so that their first action is an increase.
@@ -360,6 +373,22 @@ impl Metrics {
     #[cfg(test)]
     pub(crate) fn pulls_of(&self, result: PullResult) -> u64 {
         self.pulls.get_or_create(&ByResult { result: result.as_str() }).get()
+    }
+
+    /// A question to Prometheus was answered, or was not.
+    pub(crate) fn evidence_query(&self, answered: bool) {
+        let result = if answered { "ok" } else { "failed" };
+        self.evidence_queries.get_or_create(&ByResult { result }).inc();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn evidence_queries_of(&self, result: &'static str) -> u64 {
+        self.evidence_queries.get_or_create(&ByResult { result }).get()
+    }
+
+    /// All questions about a node were answered.
+    pub(crate) fn evidence_answered(&self, at: Timestamp) {
+        self.evidence_answered.set(seconds(at));
     }
 
     fn peers(&self, PeerStates { answered, failed, settling }: PeerStates) {

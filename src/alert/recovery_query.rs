@@ -9,7 +9,7 @@ const MAX_BYTES: usize = 1024;
 const MAX_NESTING: usize = 32;
 
 /// A query that can prove the end of a fault: valid PromQL that selects at least one series. `vector(1)` proves nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecoveryQuery(String);
 
@@ -43,6 +43,13 @@ impl RecoveryQuery {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether that metric is read, or at least its name stands there.
+    #[must_use]
+    pub fn reads(&self, metric: &str) -> bool {
+        let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+        !metric.is_empty() && self.0.split(|c| !in_name(c)).any(|word| word == metric)
     }
 }
 

@@ -158,7 +158,7 @@ impl Incident {
 
     /// What was shown of a node, by a recording.
     pub(super) async fn take_shown(&mut self, node: NodeName, shown: Shown) {
-        self.engine.questions();
+        drop(self.engine.questions());
         self.engine.take_shown(vec![(node, shown)]);
         self.engine.run_due().await;
     }

@@ -9,13 +9,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Engine, lock};
 use crate::{
-    alert::{Alert, Fingerprint, Labels, Status},
+    alert::{ALERTNAME, Alert, Fingerprint, Labels, Status},
     locate::{Inventory, NodeFacts, NodeName, names_in_monitoring},
     policy::{Config, Requirement},
     quarantine::{
         Heard, Known, NodeView,
         evidence::{Question, Shown, question},
     },
+    sources::ActiveAlert,
 };
 
 /// How long an alert is looked for among those that Prometheus shows. It shows them within one evaluation of their rule.
@@ -39,15 +40,6 @@ struct Unrendered {
     node: NodeName,
     labels: Labels,
     since: Timestamp,
-}
-
-/// An alert that fires, as Prometheus itself renders it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rendered {
-    /// Its labels, without those that Prometheus adds on the way to Alertmanager (`external_labels`).
-    pub labels: Labels,
-    /// Its annotation `recovery_query`.
-    pub recovery_query: String,
 }
 
 impl Evidence {
@@ -158,17 +150,17 @@ impl Engine {
     }
 
     /// Take how Prometheus renders the alerts that fire: their queries count besides those that were posted.
-    pub async fn take_rendered(&self, rendered: &[Rendered]) {
+    pub async fn take_rendered(&self, rendered: &[ActiveAlert]) {
         let nodes: Vec<NodeName> = {
             let mut evidence = lock(&self.evidence);
-            let mut by_name: HashMap<&str, Vec<&Rendered>> = HashMap::new();
+            let mut by_name: HashMap<&str, Vec<&ActiveAlert>> = HashMap::new();
             for alert in rendered {
-                by_name.entry(alert.labels.get(crate::alert::ALERTNAME).unwrap_or_default()).or_default().push(alert);
+                by_name.entry(alert.labels.get(ALERTNAME).unwrap_or_default()).or_default().push(alert);
             }
             let mut found = Vec::new();
             for (fp, looked_for) in &evidence.unrendered {
-                let name = looked_for.labels.get(crate::alert::ALERTNAME).unwrap_or_default();
-                let same = |r: &&&Rendered| r.labels.iter().all(|(name, value)| looked_for.labels.get(name).unwrap_or_default() == value);
+                let name = looked_for.labels.get(ALERTNAME).unwrap_or_default();
+                let same = |r: &&&ActiveAlert| r.labels.iter().all(|(name, value)| looked_for.labels.get(name).unwrap_or_default() == value);
                 if let Some(it) = by_name.get(name).into_iter().flatten().find(same) {
                     found.push((*fp, looked_for.node.clone(), it.recovery_query.clone()));
                 }

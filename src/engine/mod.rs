@@ -31,7 +31,6 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
-pub use evidence::Rendered;
 pub use notices::NoticeSink;
 pub use plan::Plan;
 pub use pull::{LastPull, Pulled};

@@ -75,6 +75,18 @@ pub fn gpu_of(labels: &Labels, rules: &policy::Locate) -> Option<Gpu> {
     first(&rules.uuid_labels, uuid).or_else(|| first(&rules.pci_labels, pci)).or_else(|| first(&rules.index_labels, index))
 }
 
+/// Every name that the labels give to one GPU, the best first. What is malformed is passed over.
+#[must_use]
+pub fn gpus_of(labels: &Labels, rules: &policy::Locate) -> Vec<Gpu> {
+    let all = |names: &[String], read: fn(&str) -> Option<Gpu>| -> Vec<Gpu> {
+        names.iter().filter_map(|n| labels.get(n).and_then(read)).collect()
+    };
+    let mut gpus = [all(&rules.uuid_labels, uuid), all(&rules.pci_labels, pci), all(&rules.index_labels, index)].concat();
+    gpus.sort();
+    gpus.dedup();
+    gpus
+}
+
 /// A UUID, or the parent of a MIG device in its form of before driver R470, `MIG-GPU-<uuid>/<gi>/<ci>`. The later `MIG-<uuid>`
 /// says nothing of its parent (<https://docs.nvidia.com/datacenter/tesla/mig-user-guide/>).
 fn uuid(text: &str) -> Option<Gpu> {

@@ -7,6 +7,6 @@ mod inventory;
 mod node;
 
 pub use chain::{Link, Located, Unmapped, UnmappedReason, locate};
-pub use gpu::{Gpu, GpuError, gpu_of};
+pub use gpu::{Gpu, GpuError, gpu_of, gpus_of};
 pub use inventory::{HOSTNAME_LABEL, Inventory, names_in_monitoring};
 pub use node::{ExporterPod, NodeFacts, NodeName, NodeNameError, Taint};

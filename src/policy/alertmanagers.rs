@@ -36,7 +36,7 @@ impl Peers {
     #[must_use]
     pub fn use_tls(&self) -> bool {
         match self {
-            Self::Urls(urls) => urls.iter().any(|url| url.0.starts_with("https:")),
+            Self::Urls(urls) => urls.iter().any(PeerUrl::is_https),
             Self::Dns(dns) => dns.scheme == Scheme::HTTPS,
         }
     }
@@ -66,7 +66,7 @@ impl PeerUrl {
     ///
     /// If it is not an http or https URL, or has a part that is not ours to send. User info is not quoted back.
     pub fn parse(text: &str) -> Result<Self, String> {
-        const EXAMPLE: &str = "write it as http://alertmanager-0:9093 or https://host/prefix";
+        const EXAMPLE: &str = "write it as http://host:port or https://host/prefix";
         if text.split(['/', '?', '#']).nth(2).is_some_and(|authority| authority.contains('@')) {
             return Err("the URL holds user info; remove it and use http.basic_auth, which can read a file".to_owned());
         }
@@ -88,6 +88,12 @@ impl PeerUrl {
     #[must_use]
     pub fn of(peers: &DnsPeers, address: SocketAddr) -> Self {
         Self(format!("{}://{address}{}", peers.scheme, peers.path))
+    }
+
+    /// Whether TLS is spoken with it.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        self.0.starts_with("https:")
     }
 
     /// The URL.

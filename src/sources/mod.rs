@@ -1,7 +1,10 @@
-//! What others know: Alertmanager's own view of what fires, which heals what webhooks lose.
+//! What others know: Alertmanager's own view of what fires, which heals what webhooks lose, and what Prometheus shows of a fault's
+//! end.
 
 mod alertmanager;
+mod http_client;
 pub mod poll;
+mod prometheus;
 mod tls;
 mod union;
 
@@ -11,7 +14,9 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::{net::lookup_host, time::Instant};
 
-pub use alertmanager::{Answer, AskError, Client, SetupError};
+pub use alertmanager::{Answer, Client};
+pub use http_client::{AskError, SetupError};
+pub use prometheus::{ActiveAlert, Evidence, EvidenceClient, FailingRule, Rules};
 pub(crate) use union::PeerStates;
 use union::{Asked, merge_listings, unite};
 

@@ -13,7 +13,7 @@ use rustls::{
     },
 };
 
-use super::alertmanager::SetupError;
+use super::http_client::SetupError;
 use crate::policy::TlsOptions;
 
 /// What a connection uses. Without `https` no file is read: a machine without authorities can still speak plain HTTP.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 26] = [
+const PROMISED: [(&str, &str); 28] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -30,6 +30,8 @@ const PROMISED: [(&str, &str); 26] = [
     ("gpu_quarantine_pull_last_complete_timestamp_seconds", "gauge"),
     ("gpu_quarantine_pull_duration_seconds", "histogram"),
     ("gpu_quarantine_alertmanager_peers", "gauge"),
+    ("gpu_quarantine_evidence_queries", "counter"),
+    ("gpu_quarantine_evidence_last_success_timestamp_seconds", "gauge"),
     ("gpu_quarantine_config_last_reload_successful", "gauge"),
     ("gpu_quarantine_config_last_reload_success_timestamp_seconds", "gauge"),
 ];
@@ -105,6 +107,7 @@ async fn series_of_outcomes_actions_and_states_are_there_before_anything_happens
         "gpu_quarantine_webhook_requests_total{code=\"503\"}",
         "gpu_quarantine_pulls_total{result=\"incomplete\"}",
         "gpu_quarantine_alertmanager_peers{state=\"settling\"}",
+        "gpu_quarantine_evidence_queries_total{result=\"failed\"}",
     ] {
         assert!(service.metric(series).await.abs() < f64::EPSILON, "{series}");
     }

@@ -18,6 +18,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams},
@@ -26,11 +27,12 @@ use serde_json::Value;
 
 pub use connect::{ConnectError, config};
 pub use events::EventWriter;
+use exporters::Exporters;
 use objects::{NodeObject, PodObject};
 
 use super::{Cluster, ClusterError, exporter_pod, node_facts};
 use crate::{
-    locate::{ExporterPod, HOSTNAME_LABEL, Inventory, NodeFacts, NodeName},
+    locate::{ExporterPod, HOSTNAME_LABEL, Inventory, NodeFacts, NodeName, Taint},
     metrics::Metrics,
     policy::Selector,
     quarantine::CONTROL_PLANE,

@@ -1,0 +1,212 @@
+//! Prometheus asked whether faults are gone: range queries about one node, and the rules that fire.
+
+mod answer;
+mod present;
+mod query;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use futures::{StreamExt as _, stream};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use self::answer::Found;
+use super::http_client::{About, AskError, HttpClient, Reply, query_value};
+use crate::{
+    alert::{Labels, RecoveryQuery},
+    metrics::Metrics,
+    policy::{Locate, PeerUrl, Prometheus},
+    quarantine::evidence::{NodeAnswers, Question, Range, Series},
+};
+
+/// How many queries about one node are under way at once.
+const AT_ONCE: usize = 4;
+
+static ABOUT: About = About {
+    section: "sources.prometheus",
+    // 4,000 steps of 200 series; or the rules and firing alerts of a large fleet.
+    max_body: 32 << 20,
+    too_large: "give this service a Prometheus with fewer series or rules: see query_url, rules_url and selector",
+    busy: "it is starting or has too much to do; it is asked again in the next round",
+    explains_errors: true,
+};
+
+/// Where evidence comes from.
+#[derive(Debug, Clone)]
+pub struct Evidence {
+    settings: Arc<Prometheus>,
+    locate: Arc<Locate>,
+    metrics: Arc<Metrics>,
+}
+
+/// A client for one round: what its files held when it was made.
+#[derive(Debug)]
+pub struct EvidenceClient {
+    evidence: Evidence,
+    http: HttpClient,
+}
+
+/// What the rules API shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The alerts that fire and have a `recovery_query`.
+    pub alerts: Vec<ActiveAlert>,
+    /// The rules that could not be evaluated, so that their alerts neither fire nor resolve for a reason.
+    pub failing: Vec<FailingRule>,
+}
+
+/// An alert that fires, as the rules API shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActiveAlert {
+    /// Its labels, without the external labels of its Prometheus.
+    pub labels: Labels,
+    /// Its annotation `recovery_query`, as Prometheus rendered it.
+    pub recovery_query: String,
+}
+
+/// A rule that could not be evaluated the last time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailingRule {
+    /// Its name.
+    pub name: String,
+    /// What Prometheus says of it.
+    pub error: String,
+}
+
+impl fmt::Display for FailingRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the rule {} fails: {}", self.name, self.error)
+    }
+}
+
+impl Evidence {
+    /// From a Prometheus of the configuration. Nothing is asked yet.
+    #[must_use]
+    pub fn new(settings: Prometheus, locate: Locate, metrics: Arc<Metrics>) -> Self {
+        Self { settings: Arc::new(settings), locate: Arc::new(locate), metrics }
+    }
+
+    /// How it is asked.
+    #[must_use]
+    pub fn settings(&self) -> &Prometheus {
+        &self.settings
+    }
+
+    /// Read secrets and certificates, and make a client of them.
+    ///
+    /// # Errors
+    /// If a file cannot be used, as a clause.
+    pub async fn client(&self) -> Result<EvidenceClient, String> {
+        let settings = Arc::clone(&self.settings);
+        let make = move || {
+            let use_tls = settings.query_url.is_https() || settings.rules_url.is_https();
+            HttpClient::new(&settings.http, use_tls, None, settings.timeout, &ABOUT)
+        };
+        let made = match tokio::task::spawn_blocking(make).await {
+            Ok(Ok(http)) => Ok(EvidenceClient { evidence: self.clone(), http }),
+            Ok(Err(e)) => Err(format!("Prometheus was not asked: {e}")),
+            Err(e) => Err(format!("the files of sources.prometheus.http were not read: {e}")),
+        };
+        if made.is_err() {
+            self.metrics.evidence_query(false);
+        }
+        made
+    }
+}
+
+impl EvidenceClient {
+    /// Ask about one node, which labels may call by any of the names in `hosts`, in any case. What cannot be had says why, as a
+    /// clause.
+    pub async fn ask(&self, question: &Question, hosts: &[String]) -> NodeAnswers {
+        let presence = query::presence(self.settings(), &self.evidence.locate, hosts);
+        let distinct: BTreeSet<&RecoveryQuery> = question.claims.iter().flat_map(|claim| &claim.queries).collect();
+        let texts: Vec<Result<String, String>> =
+            std::iter::once(presence).chain(distinct.iter().map(|query| Ok(query::recovery(query)))).collect();
+        let range = &question.range;
+        let mut answers: Vec<Result<Vec<Found>, String>> =
+            stream::iter(texts).map(|text| async move { self.matrix(text?, range).await }).buffered(AT_ONCE).collect().await;
+        if answers.iter().all(Result::is_ok) {
+            self.evidence.metrics.evidence_answered(range.to);
+        }
+        let of_queries = answers.split_off(answers.len().min(1));
+        let answered: Vec<(&RecoveryQuery, Result<Series, String>)> =
+            distinct.into_iter().zip(of_queries.into_iter().map(|found| found.map(any))).collect();
+        let of = |query: &RecoveryQuery| {
+            let answer = answered.iter().find(|(asked, _)| *asked == query).map(|(_, answer)| answer.clone());
+            answer.unwrap_or_else(|| Err("it was not asked".to_owned()))
+        };
+        let presence = answers.pop().unwrap_or_else(|| Err("it was not asked".to_owned()));
+        NodeAnswers {
+            present: presence.map(|found| present::present(found, &self.evidence.locate)),
+            claims: question.claims.iter().map(|claim| claim.queries.iter().map(of).collect()).collect(),
+        }
+    }
+
+    /// Which alerts fire, and which rules fail.
+    ///
+    /// # Errors
+    /// If that cannot be had, as a clause.
+    pub async fn rules(&self) -> Result<Rules, String> {
+        let url = format!("{}/api/v1/rules?type=alert", self.settings().rules_url);
+        let reply = self.http.get(&url).await;
+        self.read(&self.settings().rules_url, url, reply, |body| answer::rules(body, &self.settings().selector))
+    }
+
+    fn settings(&self) -> &Prometheus {
+        &self.evidence.settings
+    }
+
+    async fn matrix(&self, text: String, range: &Range) -> Result<Vec<Found>, String> {
+        let base = &self.settings().query_url;
+        let url = format!("{base}/api/v1/query_range");
+        let form = format!(
+            "query={}&start={}&end={}&step={}&timeout={}ms",
+            query_value(&text),
+            range.from.as_second(),
+            range.to.as_second(),
+            range.step.as_secs(),
+            self.settings().timeout.as_millis(),
+        );
+        // In the body, since a URL may not be as long as a query.
+        let reply = self.http.post_form(&url, form).await;
+        self.read(base, url, reply, |body| answer::matrix(body, range))
+    }
+
+    fn read<T>(
+        &self,
+        base: &PeerUrl,
+        url: String,
+        reply: Result<Reply, AskError>,
+        parse: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let answer = match reply {
+            Err(AskError::Timeout { after, section, .. }) => Err(format!(
+                "Prometheus at {base} did not answer within {}; check that it runs and can be reached, or raise {section}.timeout",
+                humantime::format_duration(after)
+            )),
+            Err(e) => Err(e.to_string()),
+            Ok(reply) if reply.status == StatusCode::OK => {
+                parse(&reply.body).map_err(|why| format!("Prometheus at {base}: {why}"))
+            }
+            Ok(reply) => Err(match answer::explanation(&reply.body) {
+                Some(why) => format!("Prometheus at {base} says: {why}"),
+                None => self.http.refused(&url, reply.status).to_string(),
+            }),
+        };
+        self.evidence.metrics.evidence_query(answer.is_ok());
+        if let Err(reason) = &answer {
+            tracing::warn!(%reason, "A question to Prometheus was not answered.");
+        }
+        answer
+    }
+}
+
+/// When any of the series had a number.
+fn any(found: Vec<Found>) -> Series {
+    found.into_iter().fold(Series::default(), |mut all, (_, series)| {
+        all.join(&series);
+        all
+    })
+}
