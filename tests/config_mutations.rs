@@ -1,6 +1,6 @@
 //! Whatever is done to a configuration file, loading it gives a whole configuration or problems with a place.
 
-use gpu_quarantine::policy::{Config, Peers, load};
+use gpu_quarantine::policy::{Config, Peers, Release, Requirement, load};
 
 #[path = "support/mutate.rs"]
 mod mutate;
@@ -13,7 +13,7 @@ const MUTATIONS: u64 = 20_000;
 const EXAMPLE: &str = include_str!("../docs/config.example.yaml");
 const MINIMAL: &str = include_str!("../fixtures/minimal.yaml");
 const SOURCES: &str = r"
-release: {require: [resolved]}
+release: {require: [resolved, evidence]}
 sources:
   alertmanagers:
     urls: ['http://am-0:9093', 'https://am-1/am']
@@ -24,6 +24,14 @@ sources:
       basic_auth: {username: gpu, password_file: /etc/password}
       tls_config: {ca_file: /etc/ca.crt, cert_file: /etc/tls.crt, key_file: /etc/tls.key, server_name: am}
       http_headers: {X-Scope-OrgID: {values: [a], secrets: [b]}}
+  prometheus:
+    query_url: http://prometheus:9090
+    rules_url: https://ruler/prometheus
+    selector: ['cluster="prod-a"', 'env=~"a|b"']
+    poll_interval: 30s
+    timeout: 5s
+    http:
+      authorization: {credentials_file: /etc/token}
 ";
 
 /// What the rest of the program relies on.
@@ -37,6 +45,18 @@ fn assert_sound(config: &Config) {
         match &alertmanagers.peers {
             Peers::Urls(urls) => assert!(!urls.is_empty() && urls.iter().all(|u| !u.as_str().contains('@'))),
             Peers::Dns(dns) => assert!(!dns.host.is_empty() && dns.port > 0),
+        }
+    }
+    let requires_evidence = |r: &Release| r.require.contains(&Requirement::Evidence);
+    match &config.prometheus {
+        None => {
+            let own = config.policies.iter().filter_map(|p| p.release.as_ref());
+            assert!(!own.chain([&config.release]).any(requires_evidence), "nobody could be asked");
+        }
+        Some(prometheus) => {
+            assert!(!prometheus.poll_interval.is_zero() && !prometheus.timeout.is_zero());
+            assert!(!prometheus.query_url.as_str().contains('@') && !prometheus.rules_url.as_str().contains('@'));
+            assert!(prometheus.selector.iter().all(|m| m.name() != "__name__"), "it would select nothing");
         }
     }
     for (i, policy) in config.policies.iter().enumerate() {

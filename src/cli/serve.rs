@@ -33,7 +33,7 @@ use crate::{
     engine::{Clock, Engine, NoticeSink, Step, StepSink, SystemClock},
     metrics::Metrics,
     notice::Notice,
-    policy::Config,
+    policy::{Config, HttpOptions},
     server::{App, DEFAULT_MAX_BODY, is_loopback},
 };
 
@@ -289,7 +289,8 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::new());
     let Connected { cluster, notices, mut beside } = connect(&args.sources, &config, &metrics).await?;
     let path = args.sources.config.clone();
-    if args.record.is_some() && config.alertmanagers.as_ref().is_some_and(|a| a.http.holds_secrets()) {
+    let asked = config.alertmanagers.as_ref().map(|a| &a.http).into_iter().chain(config.prometheus.as_ref().map(|p| &p.http));
+    if args.record.is_some() && asked.into_iter().any(HttpOptions::holds_secrets) {
         let why = "--record copies the configuration, which holds secrets: put them into files (password_file, credentials_file, files)";
         return Err(Failure::input(why));
     }

@@ -18,6 +18,7 @@ use crate::alert::{Matcher, MatcherError};
 mod alertmanagers;
 mod http_client;
 mod policies;
+mod prometheus;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,8 @@ const DEFAULT_HUMAN_MANAGER: &str = "kubectl*";
 const DEFAULT_EVENTS: &str = "default";
 const DEFAULT_COUNT: u32 = 3;
 const DEFAULT_PERCENT: f64 = 10.0;
-const REQUIREMENTS: &str = "`resolved` (Alertmanager reported the alerts as resolved) and `manual` (a person releases the node)";
+const REQUIREMENTS: &str = "`resolved` (Alertmanager reported the alerts as resolved), `evidence` (Prometheus shows that the fault is \
+                            gone) and `manual` (a person releases the node)";
 
 /// Read a configuration.
 ///
@@ -49,7 +51,7 @@ pub fn load(file: &str, text: &str) -> Result<Config, ConfigError> {
     let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     let source = Source::new(file, text);
     let raw = yaml::parse(text).map_err(|problem| ConfigError::new(&source, vec![problem]))?;
-    let mut check = Check { source, problems: Vec::new() };
+    let mut check = Check { source, problems: Vec::new(), has_prometheus: false };
     match check.config(raw) {
         Some(config) if check.problems.is_empty() => Ok(config),
         _ => Err(ConfigError::new(&source, check.problems)),
@@ -85,6 +87,8 @@ impl From<SelectorError> for Flaw {
 struct Check<'a> {
     source: Source<'a>,
     problems: Vec<Problem>,
+    /// Whether there is anybody to ask for evidence.
+    has_prometheus: bool,
 }
 
 impl Check<'_> {
@@ -122,6 +126,8 @@ impl Check<'_> {
     }
 
     fn config(&mut self, raw: RawConfig) -> Option<Config> {
+        let sources = raw.sources.unwrap_or_default();
+        self.has_prometheus = sources.prometheus.is_some();
         let instance = self.text_or(raw.instance, DEFAULT_INSTANCE, |t| label_value("instance", t));
         let domain = self.text_or(raw.domain, DEFAULT_DOMAIN, domain);
         let scope = self.scope(raw.scope.unwrap_or_default());
@@ -131,10 +137,15 @@ impl Check<'_> {
         let guard = self.guard(raw.guard.unwrap_or_default());
         let human_managers = self.human_managers(raw.people.unwrap_or_default());
         let events = self.events(raw.events.unwrap_or_default());
-        let alertmanagers = raw.sources.and_then(|s| s.alertmanagers).map(|raw| self.alertmanagers(raw));
+        let alertmanagers = sources.alertmanagers.map(|raw| self.alertmanagers(raw));
+        let prometheus = sources.prometheus.map(|raw| self.prometheus(raw));
         let policies = self.policies(raw.policies, release.as_ref());
         let alertmanagers = match alertmanagers {
             Some(alertmanagers) => Some(alertmanagers?),
+            None => None,
+        };
+        let prometheus = match prometheus {
+            Some(prometheus) => Some(prometheus?),
             None => None,
         };
         Some(Config {
@@ -148,7 +159,7 @@ impl Check<'_> {
             human_managers: human_managers?,
             events: events?,
             alertmanagers,
-            prometheus: None,
+            prometheus,
             policies: policies?,
         })
     }
@@ -190,7 +201,8 @@ impl Check<'_> {
             let message = format!("require is empty, so nodes would return on time alone; list at least one of {REQUIREMENTS}");
             return self.refuse(Place::of(raw), message);
         }
-        self.texts(&raw.value, requirement)
+        let has_prometheus = self.has_prometheus;
+        self.texts(&raw.value, |text| requirement(text, has_prometheus))
     }
 
     fn locate(&mut self, raw: RawLocate) -> Option<Locate> {
@@ -308,9 +320,13 @@ fn hold_down(text: &str) -> Result<Duration, String> {
     Ok(after)
 }
 
-fn requirement(text: &str) -> Result<Requirement, String> {
+fn requirement(text: &str, has_prometheus: bool) -> Result<Requirement, String> {
     match text {
         "resolved" => Ok(Requirement::Resolved),
+        "evidence" if has_prometheus => Ok(Requirement::Evidence),
+        "evidence" => Err("evidence needs a Prometheus that can be asked for it; add `sources: {prometheus: {query_url: ...}}`, or \
+                           require something else"
+            .to_owned()),
         "manual" => Ok(Requirement::Manual),
         other => Err(format!("{other:?} is not a requirement; this version knows {REQUIREMENTS}")),
     }

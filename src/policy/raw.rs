@@ -104,6 +104,18 @@ pub(super) struct RawEvents {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSources {
     pub(super) alertmanagers: Opt<RawAlertmanagers>,
+    pub(super) prometheus: Opt<RawPrometheus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPrometheus {
+    pub(super) query_url: Opt<String>,
+    pub(super) rules_url: Opt<String>,
+    pub(super) selector: Option<Texts>,
+    pub(super) poll_interval: Opt<String>,
+    pub(super) timeout: Opt<String>,
+    pub(super) http: Option<RawHttp>,
 }
 
 #[derive(Debug, Default, Deserialize)]

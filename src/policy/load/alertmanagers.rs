@@ -12,11 +12,11 @@ use crate::policy::{
 };
 
 const DEFAULT_POLL_INTERVAL: &str = "1m";
-const DEFAULT_TIMEOUT: &str = "10s";
+pub(super) const DEFAULT_TIMEOUT: &str = "10s";
 /// Longer than Prometheus takes to report every alert again to an Alertmanager that started empty (about 75 s).
 const DEFAULT_SETTLE: &str = "5m";
 const POLL_INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
-const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(5 * 60);
+pub(super) const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(5 * 60);
 const SETTLES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 60 * 60);
 
 impl Check<'_> {
@@ -104,7 +104,7 @@ fn receiver_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn duration(what: &str, text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, String> {
+pub(super) fn duration(what: &str, text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, String> {
     let value = humantime::parse_duration(text)
         .map_err(|e| format!("{what} {text:?} is not a duration ({e}); write a number with a unit, such as 30s or 5m"))?;
     if !range.contains(&value) {

@@ -6,6 +6,7 @@ use super::*;
 use crate::policy::Action;
 
 mod alertmanagers;
+mod prometheus;
 mod refusals;
 
 const LEAST: &str = "release: {require: [resolved]}\n";
@@ -127,7 +128,8 @@ fn the_example_shows_the_defaults() {
 #[case::people("people: {}", 1)]
 #[case::events("events: {}", 2)]
 #[case::max_isolated("guard: {max_isolated: {}}", 2)]
-#[case::sources("sources: {}", 1)]
+#[case::sources("sources: {}", 2)]
+#[case::prometheus("sources: {prometheus: {}}", 6)]
 #[case::alertmanagers("sources: {alertmanagers: {}}", 7)]
 #[case::dns("sources: {alertmanagers: {dns: {}}}", 3)]
 #[case::http("sources: {alertmanagers: {http: {}}}", 4)]

@@ -82,6 +82,12 @@ use super::{LEAST, refused};
     65,
     "require is empty"
 )]
+#[case::policy_with_evidence_from_nobody(
+    "policies:\n  - {name: a, match: [a=b], action: isolate, release: {require: [manual, evidence]}}",
+    3,
+    74,
+    "evidence needs a Prometheus that can be asked for it"
+)]
 #[case::policy_with_a_long_hold_down(
     "policies:\n  - {name: a, match: [a=b], action: isolate, release: {after: 31d}}",
     3,
@@ -117,7 +123,8 @@ fn a_wrong_value_is_refused_at_its_place(#[case] added: &str, #[case] line: usiz
 #[case::no_require("instance: a\nrelease:\n  after: 5m\n", 3, 3, "`manual` (a person releases the node)")]
 #[case::null_require("release:\n  require:\n", 2, 3, "release.require is missing and has no default")]
 #[case::empty_require("release:\n  require: []\n", 2, 12, "require is empty, so nodes would return on time alone")]
-#[case::unknown_require("release:\n  require: [resolved, evidence]\n", 2, 23, "this version knows `resolved`")]
+#[case::unknown_require("release:\n  require: [resolved, proof]\n", 2, 23, "this version knows `resolved`")]
+#[case::evidence_from_nobody("release:\n  require: [resolved, evidence]\n", 2, 23, "add `sources: {prometheus: {query_url: ...}}`")]
 #[case::after_without_a_unit("release:\n  after: 10\n  require: [manual]\n", 2, 10, "write a number with a unit")]
 #[case::after_too_long("release:\n  after: 31d\n  require: [manual]\n", 2, 10, "longer than 30 days")]
 #[case::file_too_large(&format!("{LEAST}#{}", "x".repeat(1 << 20)), 1, 1, "a configuration has at most 1048576 (1 MiB)")]
@@ -149,7 +156,7 @@ config.yaml:3:11: instance "-x" must begin and end with a letter or digit
    |
  3 | instance: -x
    |           ^
-config.yaml:4:10: release.require is missing and has no default: write what a release needs, of `resolved` (Alertmanager reported the alerts as resolved) and `manual` (a person releases the node)
+config.yaml:4:10: release.require is missing and has no default: write what a release needs, of `resolved` (Alertmanager reported the alerts as resolved), `evidence` (Prometheus shows that the fault is gone) and `manual` (a person releases the node)
    |
  4 | release: {after: soon}
    |          ^
