@@ -8,6 +8,8 @@ mod bench;
 
 #[path = "decide_properties/convergence.rs"]
 mod convergence;
+#[path = "decide_properties/evidence.rs"]
+mod evidence;
 #[path = "decide_properties/hands.rs"]
 mod hands;
 #[path = "decide_properties/ownership.rs"]

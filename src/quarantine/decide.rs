@@ -158,10 +158,10 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
     let folded = fold(&mut next.record, node, heard, ctx.told, no_new_claims, ctx.now);
     next.add_rendered(ctx.known.rendered);
     next.settle_claims(ctx);
-    next.count_gpus(node, ctx);
     next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
     next.forget(ctx);
     next.isolate_or_release(node, ctx, no_new_claims, was_pending);
+    next.count_gpus(node, ctx);
 
     let verdicts = heard.iter().zip(folded).map(|(h, f)| next.verdict(node, h, f, ctx, no_new_claims)).collect();
     match next.patch(node, old.as_ref(), unreadable, ctx) {
