@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{
     claim::{Claim, ClaimState, Episode},
     decide::{EFFECT, RECORD, is_pending},
+    hand::orphan,
     record::{Record, Stored, read},
     release::{Wait, due, forgotten_at, waits_for},
     scope::{Standing, standing, word},
@@ -129,9 +130,8 @@ impl NodeView {
         };
         match read(text, node, &config.instance) {
             Stored::Ours(record) => view.with_record(node, *record, config, now, &standing),
-            Stored::None => view.orphan(config),
+            Stored::None => view.with_orphan(node, config),
             Stored::Unreadable(why) => {
-                view.orphan(config);
                 view.state = NodeState::Suspect;
                 view.waiting_for = format!("a person or the next alert: the record cannot be used, {why}");
             }
@@ -162,11 +162,10 @@ impl NodeView {
         !self.claims.is_empty() || !self.history.is_empty()
     }
 
-    /// Our taint without a record is an orphan: shown, never removed by itself.
-    fn orphan(&mut self, config: &Config) {
-        if self.taints.iter().any(|t| t.key == config.isolation.taint_key) {
-            let key = &config.isolation.taint_key;
-            self.waiting_for = format!("a person: the taint {key} stands here without a record of ours");
+    /// Our taint without a record of it is an orphan: shown, never removed by itself.
+    fn with_orphan(&mut self, node: &NodeFacts, config: &Config) {
+        if let Some(taint) = orphan(node, config) {
+            self.waiting_for = format!("a person: the taint {} stands here without a record of ours", taint.key);
         }
     }
 
@@ -211,6 +210,8 @@ impl NodeView {
         } else if let Some(left) = record.claims.iter().find(|c| c.state == ClaimState::Released && c.fires()) {
             self.waiting_for =
                 format!("nothing: {} was released by hand and is left alone until it was seen to end", left.subject());
+        } else if record.added.is_none() {
+            self.with_orphan(node, config);
         }
         let forgotten = record.claims.iter().filter_map(|c| forgotten_at(c, config)).min();
         self.due = [self.due, forgotten].into_iter().flatten().min();
