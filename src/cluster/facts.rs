@@ -67,7 +67,19 @@ pub fn node_facts(raw: &Value, domain: &str) -> Result<NodeFacts, FactsError> {
             .filter(|a| a.get("type").and_then(Value::as_str) == Some("InternalIP"))
             .filter_map(|a| ip(a.get("address")?))
             .collect(),
+        gpus: gpus(&object),
     })
+}
+
+/// With the MIG strategy `single` both numbers count slices, and say nothing about GPUs. With time slicing the capacity counts shares;
+/// the label does not (<https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery>).
+fn gpus(object: &Object<'_>) -> Option<u32> {
+    let label = |name: &str| object.at("metadata.labels")?.get(name)?.as_str();
+    if label("nvidia.com/mig.strategy") == Some("single") {
+        return None;
+    }
+    let capacity = || object.at("status.capacity")?.get("nvidia.com/gpu")?.as_str();
+    label("nvidia.com/gpu.count").or_else(capacity)?.parse().ok()
 }
 
 /// The facts of a Pod; `None` if it is not bound to a node, or has no name.

@@ -28,6 +28,7 @@ pub fn node_json(node: &NodeFacts) -> Value {
         "status": {
             "addresses": addresses,
             "nodeInfo": { "systemUUID": node.system_uuid, "bootID": node.boot_id },
+            "capacity": node.gpus.map(|n| json!({ "nvidia.com/gpu": n.to_string() })),
         },
     })
 }

@@ -149,6 +149,7 @@ pub(super) mod tests {
             system_uuid: None,
             boot_id: None,
             internal_ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+            gpus: None,
         }
     }
 

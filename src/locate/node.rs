@@ -110,6 +110,9 @@ pub struct NodeFacts {
     pub boot_id: Option<String>,
     /// The addresses of type `InternalIP`.
     pub internal_ips: Vec<IpAddr>,
+    /// How many GPUs the machine has, as far as Kubernetes tells: the label `nvidia.com/gpu.count` of GPU feature discovery, else
+    /// the capacity `nvidia.com/gpu`.
+    pub gpus: Option<u32>,
 }
 
 /// A Pod of a DCGM exporter, reduced to what locating needs.

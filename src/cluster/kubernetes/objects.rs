@@ -35,6 +35,14 @@ struct NodeStatus {
     addresses: Option<Value>,
     #[serde(default, rename = "nodeInfo")]
     node_info: Option<NodeInfo>,
+    #[serde(default)]
+    capacity: Option<Capacity>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Capacity {
+    #[serde(default, rename = "nvidia.com/gpu")]
+    gpus: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
