@@ -14,6 +14,7 @@ mod parked;
 mod plan;
 mod pull;
 mod shadow;
+mod tally;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -49,6 +50,7 @@ use node::Done;
 use parked::Parked;
 use pull::Recent;
 use shadow::Shadow;
+use tally::Tally;
 
 /// How many nodes are worked on at once: the API server is bound by its processor, more only adds latency.
 const SIDE_BY_SIDE: usize = 8;
@@ -107,6 +109,7 @@ pub struct Engine {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     fleet: Mutex<Fleet>,
+    tally: Mutex<Tally>,
     parked: Mutex<Parked>,
     recent: Mutex<Recent>,
     /// Nodes on which nothing is begun, by the last pull, and why.
@@ -153,6 +156,7 @@ impl Engine {
             clock,
             metrics,
             fleet: Mutex::default(),
+            tally: Mutex::default(),
             parked: Mutex::default(),
             recent: Mutex::default(),
             vetoed: Mutex::default(),
@@ -272,6 +276,13 @@ impl Engine {
         }
     }
 
+    /// Count what the isolation of a node came to, if it is over. What is only decided and never written withholds nothing.
+    fn count(&self, node: &NodeFacts, view: &NodeView) {
+        if self.shadow.is_none() {
+            lock(&self.tally).see(node, view, &self.metrics);
+        }
+    }
+
     /// Whether nodes came or went.
     async fn look_at_all(&self, even_unchanged: bool) -> bool {
         if !self.cluster.ready() {
@@ -299,6 +310,7 @@ impl Engine {
                         foreign.push(Foreign::Is(Arc::clone(node)));
                     }
                     fleet.update(&view, &node.resource_version);
+                    self.count(node, &view);
                     if let Some(reason) = fleet.tell(&node.name) {
                         notices.extend(notices::lasting(reason, node, &view, &config, now));
                     }
@@ -310,6 +322,7 @@ impl Engine {
             others = !gone.is_empty() || known != nodes.len();
             for name in gone {
                 fleet.remove(&name);
+                lock(&self.tally).forget(&name);
                 foreign.push(Foreign::Gone(name));
             }
         }

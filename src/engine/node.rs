@@ -164,6 +164,7 @@ impl Engine {
         let lasting = {
             let mut fleet = lock(&self.fleet);
             fleet.update(&view, &node.resource_version);
+            self.count(node, &view);
             fleet.tell(&node.name)
         };
         if let Some(notice) = lasting.and_then(|reason| notices::lasting(reason, node, &view, config, now)) {

@@ -155,7 +155,7 @@ pub struct Episode {
     /// Who released the node by command, as they named themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// What they found, a word of [`super::Finding`]. A text, since a word that we do not know must not spoil a record.
+    /// What they found, a word of [`super::Judgement`]. A text, since a word that we do not know must not spoil a record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
     /// Why they released it.

@@ -11,7 +11,7 @@ use super::{
     decide::{Context, EFFECT, Next, RECORD, Told, is_pending},
     fold::widen_after_reboot,
     guard::Slots,
-    record::{Record, Stored, read},
+    record::{Stored, read},
     release::is_our_key,
     scope::{Standing, standing, word},
 };
@@ -27,7 +27,7 @@ pub const MAX_REASON: usize = 200;
 
 /// What a person found when they looked at the fault; it is counted per alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Finding {
+pub enum Judgement {
     /// The fault was real and is repaired.
     Repaired,
     /// The fault was real and the hardware was replaced.
@@ -36,7 +36,7 @@ pub enum Finding {
     FalseAlarm,
 }
 
-impl Finding {
+impl Judgement {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Repaired, Self::Replaced, Self::FalseAlarm];
 
@@ -50,10 +50,10 @@ impl Finding {
         }
     }
 
-    /// The finding of that word.
+    /// The judgement of that word.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|f| f.as_str() == word)
+        Self::ALL.into_iter().find(|j| j.as_str() == word)
     }
 }
 
@@ -63,7 +63,7 @@ pub struct Hand<'a> {
     /// Their name, as they give it.
     pub who: &'a str,
     /// What they found.
-    pub finding: Option<Finding>,
+    pub judgement: Option<Judgement>,
     /// Why they do it.
     pub reason: Option<&'a str>,
 }
@@ -294,7 +294,7 @@ impl Next {
 impl Hand<'_> {
     fn sign(&self, episode: &mut Episode) {
         episode.who = Some(cut(self.who, MAX_WHO));
-        episode.verdict = self.finding.map(|f| f.as_str().to_owned());
+        episode.verdict = self.judgement.map(|j| j.as_str().to_owned());
         episode.reason = self.reason.map(|reason| cut(reason, MAX_REASON));
     }
 }

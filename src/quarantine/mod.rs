@@ -19,7 +19,7 @@ pub use claim::{Claim, ClaimState, Episode, Member, Recovery};
 pub use decide::{Context, Decision, Effect, Told, decide};
 pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
-pub use hand::{Finding, Hand, HandRelease, MAX_REASON, MAX_WHO, Offer, Refusal, Releases, Word, release_by_hand, say, signed};
+pub use hand::{Hand, HandRelease, Judgement, MAX_REASON, MAX_WHO, Offer, Refusal, Releases, Word, release_by_hand, say, signed};
 pub use outcome::{Outcome, Verdict};
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
 pub use scope::{CONTROL_PLANE, Standing, standing};

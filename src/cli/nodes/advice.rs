@@ -16,13 +16,7 @@ pub(super) struct Advice {
 }
 
 /// Advice on one node, the likeliest first.
-pub(super) fn advice(
-    node: &NodeFacts,
-    view: &NodeView,
-    record: Option<&Record>,
-    config: &Config,
-    flags: &str,
-) -> Vec<Advice> {
+pub(super) fn advice(node: &NodeFacts, view: &NodeView, record: Option<&Record>, config: &Config, flags: &str) -> Vec<Advice> {
     let to = Adviser { view, config, flags };
     if let Standing::Untouchable(why) = standing(node, config) {
         return vec![Advice { what: format!("Nothing here: {why}."), command: None }];
@@ -37,7 +31,9 @@ pub(super) fn advice(
             let mut advice = vec![to.repair(), to.by_itself()];
             advice.extend(to.muted());
             advice.push(to.hold("Keep it isolated even after its alerts end, while you work on it:"));
-            advice.push(to.release("Give it back although the fault fires. It is left alone then until the alerts were seen to end:"));
+            advice.push(
+                to.release("Give it back although the fault fires. It is left alone then until the alerts were seen to end:"),
+            );
             advice
         }
         NodeState::Clearing => vec![
@@ -48,7 +44,9 @@ pub(super) fn advice(
         NodeState::Pending => vec![
             to.text("Ask first whether so many faults are real: a bad rule or a broken exporter hits many nodes at once.")
                 .with(format!("gpu-quarantine nodes list{flags}")),
-            to.text("If they are, release a node that is well, or raise guard.max_isolated and reload. This one comes in its turn."),
+            to.text(
+                "If they are, release a node that is well, or raise guard.max_isolated and reload. This one comes in its turn.",
+            ),
             to.text("Keep new pods away until then:").with(format!("kubectl cordon {}", view.name)),
             to.release("The alert is wrong: give its claims up, so that it no longer waits:"),
         ],
@@ -111,7 +109,9 @@ impl Adviser<'_> {
     fn by_itself(&self) -> Advice {
         let releases = self.view.claims.iter().flat_map(Claim::policies).map(|p| self.config.release_for(p).after);
         let after = humantime::format_duration(releases.max().unwrap_or(self.config.release.after));
-        self.text(format!("Nothing more, if only the alerts are awaited: they end, stay so for {after}, and the node comes back."))
+        self.text(format!(
+            "Nothing more, if only the alerts are awaited: they end, stay so for {after}, and the node comes back."
+        ))
     }
 
     fn muted(&self) -> Option<Advice> {
@@ -157,7 +157,9 @@ impl Adviser<'_> {
             );
             advice.push(self.text(what).with(format!("kubectl cordon {}", node.name)));
         } else if view.muted.is_some() {
-            advice.push(self.text("Nothing, if the silence is right. If it is not, end it in Alertmanager: the node is isolated then."));
+            advice.push(
+                self.text("Nothing, if the silence is right. If it is not, end it in Alertmanager: the node is isolated then."),
+            );
         } else if self.firing().next().is_some() {
             advice.push(self.text("Nothing: what fires only blocks a release, and the node is not isolated."));
         } else {

@@ -39,7 +39,7 @@ pub(super) struct UnsayArgs {
 }
 
 pub(super) async fn say(args: &SayArgs, word: Word) -> Result<String, Failure> {
-    let hand = Hand { who: args.person.name()?, finding: None, reason: Some(reason(&args.reason)?) };
+    let hand = Hand { who: args.person.name()?, judgement: None, reason: Some(reason(&args.reason)?) };
     write(&args.sources, &args.target, word, Some(&signed(&hand)), args.output).await
 }
 

@@ -99,7 +99,9 @@ impl<'a> Listing<'a> {
         if in_scope == 0 {
             let scope = &self.config.scope.nodes;
             return vec![
-                format!("No node is in scope: of the {total} in the cluster none matches scope.nodes {scope}, or all are excluded."),
+                format!(
+                    "No node is in scope: of the {total} in the cluster none matches scope.nodes {scope}, or all are excluded."
+                ),
                 "Compare with `kubectl get nodes --show-labels`, and check that this is the right cluster.".to_owned(),
             ];
         }
@@ -109,13 +111,17 @@ impl<'a> Listing<'a> {
         }
         let counted: Vec<String> = counts.iter().map(|(state, n)| format!("{n} {state}")).collect();
         let (isolated, room) = (self.views.iter().filter(|v| v.isolated).count(), limit(&self.config.guard, in_scope));
-        let mut lines = vec![
-            format!("{}: {}. The guard lets {room} be isolated, {isolated} are.", nodes(self.views.len()), counted.join(", ")),
-        ];
+        let mut lines = vec![format!(
+            "{}: {}. The guard lets {room} be isolated, {isolated} are.",
+            nodes(self.views.len()),
+            counted.join(", ")
+        )];
         lines.push(match (shown, states.is_empty(), all) {
             (0, true, _) => "Nothing is isolated and nothing waits. --all lists the free nodes as well.".to_owned(),
             (0, false, _) => "None is in the state that --state asks for.".to_owned(),
-            (_, true, false) => "`gpu-quarantine nodes show NODE` tells the whole story of one; --all lists the free ones too.".to_owned(),
+            (_, true, false) => {
+                "`gpu-quarantine nodes show NODE` tells the whole story of one; --all lists the free ones too.".to_owned()
+            }
             _ => "`gpu-quarantine nodes show NODE` tells the whole story of one.".to_owned(),
         });
         lines

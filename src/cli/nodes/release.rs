@@ -9,7 +9,7 @@ use crate::{
     cli::{Output, printable},
     engine::{Clock, SystemClock},
     locate::NodeName,
-    quarantine::{Claim, ClaimState, Finding, Hand, NodeView, Offer, Releases, release_by_hand},
+    quarantine::{Claim, ClaimState, Hand, Judgement, NodeView, Offer, Releases, release_by_hand},
 };
 
 /// Release a node.
@@ -20,8 +20,8 @@ pub(super) struct Args {
     #[command(flatten)]
     target: Target,
     /// What you found; it is counted per alert, so that rules which cry wolf can be told.
-    #[arg(long, value_name = "VERDICT", value_parser = findings())]
-    verdict: Option<Finding>,
+    #[arg(long, value_name = "VERDICT", value_parser = judgements())]
+    verdict: Option<Judgement>,
     /// Why, in a few words; it is kept in the node's history.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -35,16 +35,16 @@ pub(super) struct Args {
     output: Output,
 }
 
-fn findings() -> impl TypedValueParser<Value = Finding> {
-    let known = PossibleValuesParser::new(Finding::ALL.map(Finding::as_str));
+fn judgements() -> impl TypedValueParser<Value = Judgement> {
+    let known = PossibleValuesParser::new(Judgement::ALL.map(Judgement::as_str));
     // What is none of them does not come here.
-    known.map(|word| Finding::parse(&word).unwrap_or(Finding::Repaired))
+    known.map(|word| Judgement::parse(&word).unwrap_or(Judgement::Repaired))
 }
 
 pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     let name = args.target.name()?;
     let reason = args.reason.as_deref().map(reason).transpose()?;
-    let hand = Hand { who: args.person.name()?, finding: args.verdict, reason };
+    let hand = Hand { who: args.person.name()?, judgement: args.verdict, reason };
     let (config, nodes) = args.sources.open_to_write().await?;
     let mut agreed: Option<Offer> = None;
     let changed = change(&nodes, &name, |node| {
@@ -72,7 +72,8 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     }
     let Some(offer) = changed.done else {
         let view = NodeView::of(&changed.node, &config, SystemClock.now());
-        let text = format!("There is nothing of ours to take back: node {name} is {}, waiting for {}.", view.state, view.waiting_for);
+        let text =
+            format!("There is nothing of ours to take back: node {name} is {}, waiting for {}.", view.state, view.waiting_for);
         return Ok(printable(&text) + "\n");
     };
     Ok(told(&name, &offer, &hand).iter().map(|line| printable(line) + "\n").collect())
@@ -104,7 +105,9 @@ pub(super) fn announced(name: &NodeName, offer: &Offer) -> Vec<String> {
     let mut lines = vec![match offer.releases {
         Releases::Isolated => format!("Releasing node {name} does this:"),
         Releases::Pending => format!("Node {name} is not isolated; it waits for the guard. Releasing it does this:"),
-        Releases::Orphan => format!("Node {name} bears our taint, and no record says who put it there or why. Releasing it does this:"),
+        Releases::Orphan => {
+            format!("Node {name} bears our taint, and no record says who put it there or why. Releasing it does this:")
+        }
     }];
     lines.extend(offer.taint.as_ref().map(|taint| format!("  - removes the taint {}", taint_text(taint))));
     if offer.uncordons {
@@ -125,13 +128,17 @@ pub(super) fn announced(name: &NodeName, offer: &Offer) -> Vec<String> {
     if let Some(taint) = &offer.stays {
         lines.push(format!("The taint {} was not added by us and stays: pods stay away.", taint_text(taint)));
     }
-    lines.extend(offer.freezes.iter().map(|c| format!("{} goes on firing and stays on record; it isolates nothing.", c.subject())));
+    lines.extend(
+        offer.freezes.iter().map(|c| format!("{} goes on firing and stays on record; it isolates nothing.", c.subject())),
+    );
     lines
 }
 
 fn claim(claim: &Claim) -> String {
     let state = match (claim.fires(), claim.state, claim.cleared) {
-        (true, ..) if claim.is_muted() => format!("FIRES since {}, {}", time(claim.since), claim.muted.as_deref().unwrap_or("muted")),
+        (true, ..) if claim.is_muted() => {
+            format!("FIRES since {}, {}", time(claim.since), claim.muted.as_deref().unwrap_or("muted"))
+        }
         (true, ..) => format!("FIRES since {}", time(claim.since)),
         (false, ClaimState::Firing, _) | (false, _, None) => "over".to_owned(),
         (false, _, Some(at)) => format!("over since {}", time(at)),
@@ -153,7 +160,7 @@ fn told(name: &NodeName, offer: &Offer, hand: &Hand<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if hand.finding.is_some() && offer.claims.is_empty() {
+    if hand.judgement.is_some() && offer.claims.is_empty() {
         lines.push("The verdict was not kept: there was no claim that it could be about.".to_owned());
     }
     lines

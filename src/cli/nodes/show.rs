@@ -116,13 +116,17 @@ fn standing(node: &NodeFacts, record: Option<&Record>) -> Vec<String> {
     let cordon = match (node.unschedulable, added.is_some_and(|a| a.cordon), before.is_some_and(|b| b.unschedulable)) {
         (true, true, _) => "yes, ours",
         (true, false, true) => "yes, by somebody else before we isolated it; it stays when we release the node",
-        (true, false, false) if added.is_some() => "yes, by somebody else after we isolated it; it stays when we release the node",
+        (true, false, false) if added.is_some() => {
+            "yes, by somebody else after we isolated it; it stays when we release the node"
+        }
         (true, false, false) => "yes, by somebody else",
         (false, true, _) => "no: somebody lifted the one that we laid",
         (false, false, _) => "no",
     };
     lines.push(field("cordoned", cordon));
-    for taint in node.taints.iter().filter(|t| !ours.is_some_and(|o| (&o.key, &o.effect, &o.value) == (&t.key, &t.effect, &t.value))) {
+    for taint in
+        node.taints.iter().filter(|t| !ours.is_some_and(|o| (&o.key, &o.effect, &o.value) == (&t.key, &t.effect, &t.value)))
+    {
         lines.push(field("other taint", &taint_text(taint)));
     }
     lines
@@ -132,7 +136,9 @@ fn about(claim: &Claim) -> Vec<String> {
     let state = match (claim.fires(), claim.state, claim.cleared) {
         (true, ClaimState::Released, _) => "fires on, and is left alone since a person released the node".to_owned(),
         (true, ..) => "FIRES".to_owned(),
-        (false, ClaimState::Released, _) => "over, after a person released the node; it counts again once its hold-down passed".to_owned(),
+        (false, ClaimState::Released, _) => {
+            "over, after a person released the node; it counts again once its hold-down passed".to_owned()
+        }
         (false, _, Some(at)) => format!("over since {}", time(at)),
         (false, _, None) => "over".to_owned(),
     };
