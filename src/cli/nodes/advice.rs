@@ -31,9 +31,9 @@ pub(super) fn advice(node: &NodeFacts, view: &NodeView, record: Option<&Record>,
             let mut advice = vec![to.repair(), to.by_itself()];
             advice.extend(to.muted());
             advice.push(to.hold("Keep it isolated even after its alerts end, while you work on it:"));
-            advice.push(
-                to.release("Give it back although the fault fires. It is left alone then until the alerts were seen to end:"),
-            );
+            advice.push(to.wrong(
+                "There is no fault and the alert is wrong: give it back. It is left alone until the alert was seen to end:",
+            ));
             advice
         }
         NodeState::Clearing => vec![
@@ -48,7 +48,7 @@ pub(super) fn advice(node: &NodeFacts, view: &NodeView, record: Option<&Record>,
                 "If they are, release a node that is well, or raise guard.max_isolated and reload. This one comes in its turn.",
             ),
             to.text("Keep new pods away until then:").with(format!("kubectl cordon {}", view.name)),
-            to.release("The alert is wrong: give its claims up, so that it no longer waits:"),
+            to.wrong("The alert is wrong: give its claims up, so that it no longer waits:"),
         ],
         NodeState::Suspect if record.is_none() => to.unusable(node),
         NodeState::Suspect => vec![
@@ -87,6 +87,10 @@ impl Adviser<'_> {
         self.text(what).with(self.command("release", " --verdict repaired --reason '...'"))
     }
 
+    fn wrong(&self, what: &str) -> Advice {
+        self.text(what).with(self.command("release", " --verdict false-alarm --reason '...'"))
+    }
+
     fn hold(&self, what: &str) -> Advice {
         self.text(what).with(self.command("hold", " --reason '...'"))
     }
@@ -102,7 +106,7 @@ impl Adviser<'_> {
     fn repair(&self) -> Advice {
         let runbook = self.firing().find_map(|c| c.runbook.as_deref());
         let how = runbook.map_or_else(|| "look into the alert".to_owned(), |runbook| format!("its runbook is {runbook}"));
-        self.text(format!("Repair what fires: {how}. Pods that run there are not moved: drain the node if they must leave."))
+        self.text(format!("Repair what fires: {how}. Pods that run there are not moved: drain the node if they must leave, and uncordon it afterwards."))
             .with(format!("kubectl drain {} --ignore-daemonsets", self.view.name))
     }
 

@@ -6,11 +6,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Failure, LiveSources, json, short_subject, time};
+use super::{Failure, LiveSources, json, short_subject, short_uuid, time};
 use crate::{
     cli::{Output, printable},
     engine::{Clock, SystemClock},
-    locate::NodeFacts,
+    locate::{Gpu, NodeFacts},
     policy::Config,
     quarantine::{Claim, ClaimState, NodeState, NodeView, limit},
 };
@@ -156,6 +156,12 @@ fn row(view: &NodeView) -> [String; 5] {
         nothing if is_quiet(view) && view.unschedulable => format!("{nothing} (cordoned by somebody else)"),
         waiting => waiting.clone(),
     };
+    // The story of the node has them whole.
+    let uuids = view.claims.iter().filter_map(|c| match &c.gpu {
+        Some(Gpu::Uuid(uuid)) => Some(uuid.as_str()),
+        _ => None,
+    });
+    let waiting = uuids.fold(waiting, |waiting, uuid| waiting.replace(uuid, short_uuid(uuid)));
     let since = since(view).map_or_else(|| "-".to_owned(), time);
     [view.name.to_string(), view.state.to_string(), since, fault(view), waiting]
 }

@@ -254,11 +254,15 @@ fn taint_text(taint: &Taint) -> String {
     }
 }
 
+/// The first group tells the GPUs of one node apart.
+fn short_uuid(uuid: &str) -> &str {
+    uuid.get(..12).unwrap_or(uuid)
+}
+
 /// What a claim is about, short enough for a table.
 fn short_subject(claim: &Claim) -> String {
     match &claim.gpu {
-        // The first group tells the GPUs of one node apart.
-        Some(Gpu::Uuid(uuid)) => format!("{} on {}", claim.alert, uuid.get(..12).unwrap_or(uuid)),
+        Some(Gpu::Uuid(uuid)) => format!("{} on {}", claim.alert, short_uuid(uuid)),
         _ => claim.subject(),
     }
 }

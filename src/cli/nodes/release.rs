@@ -116,10 +116,12 @@ pub(super) fn announced(name: &NodeName, offer: &Offer) -> Vec<String> {
     lines.extend(offer.hold.as_ref().map(|hold| format!("  - takes back the hold: {hold}")));
     let firing = offer.claims.iter().filter(|c| c.fires()).count();
     if !offer.claims.is_empty() {
-        let of = match firing {
-            0 => "none of which fires".to_owned(),
-            1 => "1 of which STILL FIRES".to_owned(),
-            n => format!("{n} of which STILL FIRE"),
+        let of = match (firing, offer.claims.len()) {
+            (0, 1) => "which is over".to_owned(),
+            (1, 1) => "which STILL FIRES".to_owned(),
+            (0, _) => "none of which fires".to_owned(),
+            (1, _) => "1 of which STILL FIRES".to_owned(),
+            (n, _) => format!("{n} of which STILL FIRE"),
         };
         let claims = if offer.claims.len() == 1 { "claim" } else { "claims" };
         lines.push(format!("  - gives up {} {claims}, {of}:", offer.claims.len()));

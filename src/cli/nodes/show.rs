@@ -82,6 +82,9 @@ fn field(name: &str, value: &str) -> String {
 /// The state, for somebody who does not know the word.
 fn meaning(view: &NodeView) -> &'static str {
     match view.state {
+        NodeState::Free if view.waiting_for.starts_with("a person") => {
+            "nothing on record keeps pods away from it, and yet a taint with our key stands on it"
+        }
         NodeState::Free if view.claims.is_empty() => "we keep nothing away from it",
         NodeState::Free => "we keep nothing away from it, though we know of an alert on it",
         NodeState::Pending => "a GPU fault fires on it, and the guard does not let another node be isolated now",

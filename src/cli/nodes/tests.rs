@@ -165,9 +165,18 @@ fn each_node_is_listed_with_what_it_waits_for_and_those_that_are_not_free_first(
 fn a_list_of_nothing_says_what_that_means() {
     let config = config();
     let free = [Story::of("gpu-01").facts()];
-    insta::assert_snapshot!(Listing::of(&free, &config, at(0)).text(false, &[]), @"");
-    insta::assert_snapshot!(Listing::of(&free, &config, at(0)).text(false, &[NodeState::Held]), @"");
-    insta::assert_snapshot!(Listing::of(&[], &config, at(0)).text(true, &[]), @"");
+    insta::assert_snapshot!(Listing::of(&free, &config, at(0)).text(false, &[]), @r"
+    1 node: 1 free. The guard lets 3 be isolated, 0 are.
+    Nothing is isolated and nothing waits. --all lists the free nodes as well.
+    ");
+    insta::assert_snapshot!(Listing::of(&free, &config, at(0)).text(false, &[NodeState::Held]), @r"
+    1 node: 1 free. The guard lets 3 be isolated, 0 are.
+    None is in the state that --state asks for.
+    ");
+    insta::assert_snapshot!(Listing::of(&[], &config, at(0)).text(true, &[]), @r"
+    No node is in scope: of the 0 in the cluster none matches scope.nodes nvidia.com/gpu.present=true, or all are excluded.
+    Compare with `kubectl get nodes --show-labels`, and check that this is the right cluster.
+    ");
 }
 
 #[test]
