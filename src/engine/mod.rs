@@ -40,6 +40,7 @@ use crate::{
     cluster::Cluster,
     locate::{NodeFacts, NodeName},
     metrics::Metrics,
+    notice::{self, Notice},
     policy::Config,
     quarantine::{Heard, NodeState, NodeView, Told},
 };
@@ -276,11 +277,14 @@ impl Engine {
         }
     }
 
-    /// Count what the isolation of a node came to, if it is over. What is only decided and never written withholds nothing.
-    fn count(&self, node: &NodeFacts, view: &NodeView) {
-        if self.shadow.is_none() {
-            lock(&self.tally).see(node, view, &self.metrics);
+    /// Count what the isolation of a node came to, if it is over, and tell if a person ended it by command. What is only decided and
+    /// never written withholds nothing.
+    fn count(&self, node: &NodeFacts, view: &NodeView, now: Timestamp) -> Option<Notice> {
+        if self.shadow.is_some() {
+            return None;
         }
+        let mut tally = lock(&self.tally);
+        tally.see(node, view, &self.metrics).map(|episode| notice::released_by_command(view, episode, now))
     }
 
     /// Whether nodes came or went.
@@ -310,7 +314,7 @@ impl Engine {
                         foreign.push(Foreign::Is(Arc::clone(node)));
                     }
                     fleet.update(&view, &node.resource_version);
-                    self.count(node, &view);
+                    notices.extend(self.count(node, &view, now));
                     if let Some(reason) = fleet.tell(&node.name) {
                         notices.extend(notices::lasting(reason, node, &view, &config, now));
                     }

@@ -31,18 +31,19 @@ struct Known {
 pub(super) struct Tally(BTreeMap<NodeName, Known>);
 
 impl Tally {
-    /// Take a node as it is now.
-    pub(super) fn see(&mut self, node: &NodeFacts, view: &NodeView, metrics: &Metrics) {
+    /// Take a node as it is now. The first episode that a person ended by command and that was not seen before, if there is one.
+    pub(super) fn see<'a>(&mut self, node: &NodeFacts, view: &'a NodeView, metrics: &Metrics) -> Option<&'a Episode> {
         let known = self.0.get(&node.name).filter(|known| known.uid == node.uid);
         if known.is_none() && view.history.is_empty() && view.isolated_at.is_none() {
             self.0.remove(&node.name);
-            return;
+            return None;
         }
         let first = known.is_none();
         if first {
             self.0.insert(node.name.clone(), Known { uid: node.uid.clone(), counted: Vec::new(), isolated: None });
         }
-        let Some(known) = self.0.get_mut(&node.name) else { return };
+        let known = self.0.get_mut(&node.name)?;
+        let mut by_command = None;
         let mut released: Option<Timestamp> = None;
         for episode in &view.history {
             let key = key(episode);
@@ -54,6 +55,7 @@ impl Tally {
                 continue;
             }
             released = released.max(Some(episode.to));
+            by_command = by_command.or(Some(episode).filter(|e| e.who.is_some()));
             if let Some(judgement) = episode.verdict.as_deref().and_then(Judgement::parse) {
                 metrics.found(&episode.alert, judgement);
             }
@@ -70,7 +72,7 @@ impl Tally {
             }
             known.isolated = None;
         }
-        let Some(at) = view.isolated_at else { return };
+        let Some(at) = view.isolated_at else { return by_command };
         if known.isolated.as_ref().is_none_or(|(from, ..)| *from != at) {
             let isolating = view.claims.iter().filter(|c| c.action.isolates()).min_by_key(|c| c.since);
             if let Some(claim) = isolating {
@@ -78,6 +80,7 @@ impl Tally {
                 known.isolated = Some((at, claim.alert.clone(), node.gpus));
             }
         }
+        by_command
     }
 
     /// Forget a node that is gone.

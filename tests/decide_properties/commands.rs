@@ -14,7 +14,8 @@ use crate::bench::{Bench, FORMER, HOLD, KEY, NO_ROOM, RECORD, ROOM, at, cases, c
 const HAND: Hand<'_> = Hand { who: "alice", judgement: Some(Judgement::Repaired), reason: Some("new riser") };
 
 fn lost(gpu: &str) -> Alert {
-    firing(&[("alertname", "GpuLost"), ("gpu", gpu)], "isolate", at(0))
+    // By UUID: what an index names changes with a reboot.
+    firing(&[("alertname", "GpuLost"), ("UUID", &format!("GPU-5fd4f0a2-8a3e-5c1d-b7a1-00000000000{gpu}"))], "isolate", at(0))
 }
 
 fn frozen() -> Alert {
@@ -85,7 +86,7 @@ proptest! {
                 }
                 Before::Room(room) => bench.slots = if room { ROOM } else { NO_ROOM },
                 Before::Cordon(lies) => bench.edit(|node| node["spec"]["unschedulable"] = if lies { true.into() } else { Value::Null }),
-                Before::Reboots => bench.edit(|node| node["status"]["nodeInfo"]["bootID"] = format!("b-{}", "2").into()),
+                Before::Reboots => bench.edit(|node| node["status"]["nodeInfo"]["bootID"] = "b-2".into()),
             }
         }
         if held {

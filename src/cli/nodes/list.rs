@@ -137,9 +137,10 @@ fn is_quiet(view: &NodeView) -> bool {
     view.state == NodeState::Free && view.waiting_for == "nothing"
 }
 
-/// What a person should look at first comes first.
+/// What a person should look at first comes first; what is not ours, of another instance for one, comes last.
 fn rank(view: &NodeView) -> usize {
     match view.state {
+        _ if !view.in_scope => 8,
         NodeState::Suspect => 0,
         NodeState::Isolated => 1,
         NodeState::Pending => 2,
