@@ -7,7 +7,6 @@ use gpu_quarantine::{
     engine::Clock as _,
     quarantine::{Hand, Judgement, release_by_hand},
 };
-use serde_json::json;
 
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, name, sent};
 
@@ -192,8 +191,6 @@ async fn release(service: &Service, node: &str, judgement: Option<Judgement>) {
 #[tokio::test]
 async fn verdicts_and_withheld_gpu_hours_are_counted_once_each_whoever_released_the_node() {
     let service = Service::start().await;
-    service.edit("gpu-node-07", |node| node["metadata"]["labels"]["nvidia.com/gpu.count"] = json!("8"));
-    service.engine.refresh().await;
     let verdict = |verdict: &str| format!("gpu_quarantine_verdicts_total{{alertname=\"GpuLost\",verdict=\"{verdict}\"}}");
     let hours = "gpu_quarantine_withheld_gpu_hours_total{alertname=\"GpuLost\"}";
     let is = async |service: &Service, series: &str, want: f64| {
@@ -214,7 +211,7 @@ async fn verdicts_and_withheld_gpu_hours_are_counted_once_each_whoever_released_
 
     // Another GPU, released by itself: hours without a verdict.
     assert_eq!(service.outcomes(&[lost("gpu-node-07", 1)]).await, ["recorded"]);
-    assert_eq!(service.outcomes(&[sent("resolved", "gpu-node-07", 1)]).await, ["resolved"]);
+    assert_eq!(service.outcomes(&[lost("gpu-node-07", 1).over("2026-11-29T20:47:00Z")]).await, ["resolved"]);
     service.pass("10m").await;
     is(&service, hours, 4.0 + 8.0 / 6.0).await;
     is(&service, &verdict("false-alarm"), 1.0).await;
