@@ -32,14 +32,14 @@ struct ByAlert {
 /// Verdicts, and hours withheld.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
-    verdicts: Family<ByVerdict, Counter>,
+    given: Family<ByVerdict, Counter>,
     hours: Family<ByAlert, Counter<f64, AtomicU64>>,
     names: Mutex<BTreeSet<String>>,
 }
 
 impl Verdicts {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("verdicts", "What people found when they released a node by command, by alert", self.verdicts.clone());
+        registry.register("verdicts", "What people found when they released a node by command, by alert", self.given.clone());
         registry.register(
             "withheld_gpu_hours",
             "Hours from isolation to release times the GPUs of the node, by the alert that isolated it; nodes whose GPUs are \
@@ -53,13 +53,13 @@ impl Verdicts {
         let name = self.name(alert);
         drop(self.hours.get_or_create(&ByAlert { alertname: name.clone() }));
         for judgement in Judgement::ALL {
-            drop(self.verdicts.get_or_create(&ByVerdict { alertname: name.clone(), verdict: judgement.as_str() }));
+            drop(self.given.get_or_create(&ByVerdict { alertname: name.clone(), verdict: judgement.as_str() }));
         }
     }
 
     pub(super) fn found(&self, alert: &str, judgement: Judgement) {
         let alertname = self.name(alert);
-        self.verdicts.get_or_create(&ByVerdict { alertname, verdict: judgement.as_str() }).inc();
+        self.given.get_or_create(&ByVerdict { alertname, verdict: judgement.as_str() }).inc();
     }
 
     pub(super) fn withheld(&self, alert: &str, gpu_hours: f64) {

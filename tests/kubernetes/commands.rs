@@ -236,7 +236,7 @@ async fn commands_decide_again_when_somebody_else_writes_the_node_meanwhile() {
                 let patch =
                     json!({"metadata": {"resourceVersion": version(&node), "annotations": {"other.dev/n": written.to_string()}}});
                 written += u32::from(nodes.try_patch("other", &name, patch).await.is_ok());
-                tokio::time::sleep(Duration::from_millis(3)).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
             written
         }

@@ -36,11 +36,6 @@ pub(super) fn advice(node: &NodeFacts, view: &NodeView, record: Option<&Record>,
             ));
             advice
         }
-        NodeState::Clearing => vec![
-            to.waits(),
-            to.hold("Keep it isolated, while you work on it:"),
-            to.release("You looked at the GPU and it is well: give the node back now:"),
-        ],
         NodeState::Pending => vec![
             to.text("Ask first whether so many faults are real: a bad rule or a broken exporter hits many nodes at once.")
                 .with(format!("gpu-quarantine nodes list{flags}")),
@@ -51,7 +46,7 @@ pub(super) fn advice(node: &NodeFacts, view: &NodeView, record: Option<&Record>,
             to.wrong("The alert is wrong: give its claims up, so that it no longer waits:"),
         ],
         NodeState::Suspect if record.is_none() => to.unusable(node),
-        NodeState::Suspect => vec![
+        NodeState::Clearing | NodeState::Suspect => vec![
             to.waits(),
             to.hold("Keep it isolated, while you work on it:"),
             to.release("You looked at the GPU and it is well: give the node back now:"),

@@ -58,11 +58,9 @@ async fn write(
     let (config, nodes) = sources.open_to_write().await?;
     let annotation = config.annotation(word.as_str());
     let refused = |e: &dyn std::fmt::Display| Failure::finding(format!("node {name} is left as it is: {e}"));
-    let mut was = None;
     let changed = change(&nodes, &name, |node| {
         let patch = words(node, &config, word, text).map_err(|e| refused(&e))?;
-        // What it was before our own first write, should that one have been answered by nobody.
-        Ok(patch.map(|patch| (patch, was.get_or_insert_with(|| node.annotations.get(&annotation).cloned()).clone())))
+        Ok(patch.map(|patch| (patch, node.annotations.get(&annotation).cloned())))
     })
     .await?;
     if output == Output::Json {

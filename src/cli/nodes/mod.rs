@@ -26,8 +26,8 @@ use crate::{
     quarantine::{Claim, MAX_REASON, MAX_WHO},
 };
 
-/// How often a node is read and decided again if others write it meanwhile.
-const TRIES: u32 = 8;
+/// How often a node is read and decided again if others write it meanwhile, as often as the service does.
+const TRIES: u32 = 16;
 
 /// What stands on the nodes and why; hold, release or ignore one.
 #[derive(Debug, clap::Args)]
@@ -200,11 +200,11 @@ impl Place {
 
 fn there(name: &NodeName, node: Result<Option<NodeFacts>, ClusterError>) -> Result<NodeFacts, Failure> {
     let missing = || Failure::input(format!("there is no node {name}: `gpu-quarantine nodes list --all` names those in scope"));
-    node.map_err(failed)?.ok_or_else(missing)
+    node.map_err(|e| failed(&e))?.ok_or_else(missing)
 }
 
 /// A call that failed, with the exit code that says how.
-fn failed(error: ClusterError) -> Failure {
+fn failed(error: &ClusterError) -> Failure {
     match error {
         ClusterError::Timeout { .. } | ClusterError::Unavailable { .. } => Failure::unreachable(error.to_string()),
         _ => Failure::finding(error.to_string()),
@@ -240,11 +240,11 @@ async fn change<T>(
                 last = error;
                 unanswered = Some(done);
             }
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(failed(&error)),
         }
-        tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
+        tokio::time::sleep(Duration::from_millis(10 << attempt.min(4))).await;
     }
-    Err(failed(last))
+    Err(failed(&last))
 }
 
 fn taint_text(taint: &Taint) -> String {

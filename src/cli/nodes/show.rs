@@ -6,7 +6,7 @@ use super::{Failure, LiveSources, Target, advice, json, list::since, taint_text,
 use crate::{
     cli::{Output, printable},
     engine::{Clock, SystemClock},
-    locate::NodeFacts,
+    locate::{NodeFacts, Taint},
     policy::Config,
     quarantine::{Claim, ClaimState, Episode, NodeState, NodeView, Record, Stored, read},
 };
@@ -102,11 +102,11 @@ fn standing(node: &NodeFacts, record: Option<&Record>) -> Vec<String> {
     let added = record.and_then(|r| r.added.as_ref());
     let before = record.and_then(|r| r.before.as_ref());
     let ours = added.and_then(|a| a.taint.as_ref());
+    let is_ours = |t: &Taint| ours.is_some_and(|o| (&o.key, &o.effect, &o.value) == (&t.key, &t.effect, &t.value));
     let mut lines = Vec::new();
     if let Some(added) = added {
-        let stands = |t| node.taints.iter().any(|s: &crate::locate::Taint| (&s.key, &s.effect, &s.value) == t);
         match ours {
-            Some(t) if stands((&t.key, &t.effect, &t.value)) => {
+            Some(t) if node.taints.iter().any(is_ours) => {
                 lines.push(field("our taint", &format!("{}, since {}", taint_text(t), time(added.at))));
             }
             Some(t) => lines.push(field("our taint", &format!("{}, WHICH SOMEBODY TOOK AWAY", taint_text(t)))),
@@ -127,11 +127,8 @@ fn standing(node: &NodeFacts, record: Option<&Record>) -> Vec<String> {
         (false, false, _) => "no",
     };
     lines.push(field("cordoned", cordon));
-    for taint in
-        node.taints.iter().filter(|t| !ours.is_some_and(|o| (&o.key, &o.effect, &o.value) == (&t.key, &t.effect, &t.value)))
-    {
-        lines.push(field("other taint", &taint_text(taint)));
-    }
+    let others = node.taints.iter().filter(|t| !is_ours(t));
+    lines.extend(others.map(|taint| field("other taint", &taint_text(taint))));
     lines
 }
 
