@@ -94,6 +94,18 @@ use super::{LEAST, refused};
     63,
     "longer than 30 days"
 )]
+#[case::when_cordoned_that_is_none(
+    "policies:\n  - {name: a, match: [a=b], action: isolate, when_cordoned: maybe}",
+    3,
+    61,
+    "use isolate (the default) or observe"
+)]
+#[case::when_cordoned_of_a_policy_that_does_not_isolate(
+    "policies:\n  - {name: a, match: [a=b], action: freeze, when_cordoned: observe}",
+    3,
+    60,
+    "when_cordoned is for policies that isolate, and this one has action freeze"
+)]
 #[case::unknown_key("guard: {max: 3}", 2, 9, "unknown key `max`; the keys known here are max_isolated")]
 #[case::key_twice("scope: {}\nscope: {}", 3, 1, "the key `scope` stands twice")]
 #[case::list_where_a_text_belongs("instance: [a]", 2, 11, "expected a single value here")]
