@@ -6,13 +6,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Failure, LiveSources, json, short_subject, short_uuid, time};
+use super::{Failure, LiveSources, evidence, json, short_subject, short_uuid, time};
 use crate::{
     cli::{Output, printable},
     engine::{Clock, SystemClock},
-    locate::{Gpu, NodeFacts},
+    locate::{Gpu, NodeFacts, NodeName},
     policy::Config,
-    quarantine::{Claim, ClaimState, NodeState, NodeView, limit},
+    quarantine::{Claim, ClaimState, Known, NodeState, NodeView, evidence::Shown, limit},
 };
 
 /// List nodes.
@@ -48,7 +48,9 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     for why in &unreadable {
         eprintln!("{}", printable(&format!("left out: {why}")));
     }
-    let listing = Listing::of(&nodes, &opened.config, SystemClock.now());
+    let (config, now) = (&opened.config, SystemClock.now());
+    let shown = evidence::ask(&nodes.iter().collect::<Vec<_>>(), &nodes, config, now).await;
+    let listing = Listing::of(&nodes, config, &shown, now);
     match args.output {
         Output::Json => json(&Nodes { nodes: listing.chosen(args.all, &args.states) }),
         Output::Text => Ok(listing.text(args.all, &args.states)),
@@ -63,8 +65,9 @@ pub(super) struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    pub(super) fn of(nodes: &[NodeFacts], config: &'a Config, now: Timestamp) -> Self {
-        let views = nodes.iter().map(|node| NodeView::of(node, config, now));
+    pub(super) fn of(nodes: &[NodeFacts], config: &'a Config, shown: &BTreeMap<NodeName, Shown>, now: Timestamp) -> Self {
+        let known = |node: &NodeFacts| Known { shown: shown.get(&node.name), ..Known::default() };
+        let views = nodes.iter().map(|node| NodeView::knowing(node, config, known(node), now));
         let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || !is_quiet(v) || v.has_record()).collect();
         views.sort_by_cached_key(|v| (rank(v), v.name.clone()));
         Self { config, views, in_cluster: nodes.len() }

@@ -2,6 +2,7 @@
 //! when the service is down.
 
 mod advice;
+mod evidence;
 mod hands;
 mod list;
 mod release;

@@ -2,13 +2,17 @@
 
 use jiff::Timestamp;
 
-use super::{Failure, LiveSources, Target, advice, json, list::since, taint_text, time};
+use super::{Failure, LiveSources, Target, advice, evidence, json, list::since, taint_text, time};
 use crate::{
     cli::{Output, printable},
     engine::{Clock, SystemClock},
     locate::{NodeFacts, Taint},
     policy::Config,
-    quarantine::{Claim, ClaimState, Episode, NodeState, NodeView, Record, Stored, read},
+    quarantine::{
+        Claim, ClaimState, Episode, Known, MachineEvent, NodeState, NodeView, Record, Stored,
+        evidence::{Shown, question},
+        read,
+    },
 };
 
 /// Show one node.
@@ -27,16 +31,22 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     let name = args.target.name()?;
     let opened = args.sources.open().await?;
     let node = opened.place.get(&name).await?;
-    let now = SystemClock.now();
+    let (config, now) = (&opened.config, SystemClock.now());
+    let shown = match question(&node, config, now) {
+        // The others tell by which names monitoring may know this one.
+        Some(_) => evidence::ask(&[&node], &opened.place.list().await?.0, config, now).await.remove(&name),
+        None => None,
+    };
+    let known = Known { shown: shown.as_ref(), ..Known::default() };
     match args.output {
-        Output::Json => json(&NodeView::of(&node, &opened.config, now)),
-        Output::Text => Ok(story(&node, &opened.config, now, &args.sources.flags())),
+        Output::Json => json(&NodeView::knowing(&node, config, known, now)),
+        Output::Text => Ok(story(&node, config, known, now, &args.sources.flags())),
     }
 }
 
 /// The story. `flags` are those by which another command reaches this cluster.
-pub(super) fn story(node: &NodeFacts, config: &Config, now: Timestamp, flags: &str) -> String {
-    let view = NodeView::of(node, config, now);
+pub(super) fn story(node: &NodeFacts, config: &Config, known: Known<'_>, now: Timestamp, flags: &str) -> String {
+    let view = NodeView::knowing(node, config, known, now);
     let text = node.annotations.get(&config.annotation("record")).map(String::as_str);
     let record = match read(text, node, &config.instance) {
         Stored::Ours(record) => Some(*record),
@@ -58,7 +68,7 @@ pub(super) fn story(node: &NodeFacts, config: &Config, now: Timestamp, flags: &s
     lines.extend(standing(node, record.as_ref()));
     if !view.claims.is_empty() {
         lines.extend([String::new(), format!("Claims: the alerts that we know of on it ({})", view.claims.len())]);
-        view.claims.iter().for_each(|claim| lines.extend(about(claim)));
+        view.claims.iter().for_each(|claim| lines.extend(about(claim, known.shown)));
     }
     if record.as_ref().is_some_and(|r| r.overflow) {
         lines.push("  More alerts came than the record holds; nobody knows whether those are over.".to_owned());
@@ -90,7 +100,8 @@ fn meaning(view: &NodeView) -> &'static str {
         NodeState::Pending => "a GPU fault fires on it, and the guard does not let another node be isolated now",
         NodeState::Isolated => "a GPU fault fires on it, so nothing new is scheduled there; what runs there goes on",
         NodeState::Clearing => "its faults are over, and it stays isolated until what it waits for has come",
-        NodeState::Suspect => "nobody can tell how it is, so we change nothing",
+        NodeState::Suspect if view.unusable => "nobody can tell how it is, so we change nothing",
+        NodeState::Suspect => "its alerts ended, but nobody can tell whether the fault is gone, so it stays isolated",
         NodeState::Held => "it is isolated, and a person said that it stays so",
         NodeState::Ignored if view.isolated => "a person said that we do nothing to it; it was isolated then and stays so",
         NodeState::Ignored => "a person said that we do nothing to it, whatever fires",
@@ -132,7 +143,7 @@ fn standing(node: &NodeFacts, record: Option<&Record>) -> Vec<String> {
     lines
 }
 
-fn about(claim: &Claim) -> Vec<String> {
+fn about(claim: &Claim, shown: Option<&Shown>) -> Vec<String> {
     let state = match (claim.fires(), claim.state, claim.cleared) {
         (true, ClaimState::Released, _) => "fires on, and is left alone since a person released the node".to_owned(),
         (true, ..) => "FIRES".to_owned(),
@@ -159,6 +170,17 @@ fn about(claim: &Claim) -> Vec<String> {
         let asked: Vec<&str> = claim.recovery.iter().map(|r| r.as_str()).collect();
         field("recovery", format!("asks for {} before the node comes back", asked.join(" and ")));
     }
+    if let Some(machine) = &claim.machine {
+        let event = match machine.event {
+            MachineEvent::Rebooted => "it was rebooted",
+            MachineEvent::Exchanged => "it is another machine",
+        };
+        field("machine", format!("{event} since the fault, noticed at {}", time(machine.at)));
+    }
+    shown.map(|shown| evidence::about(claim, shown)).into_iter().flatten().for_each(|(name, text)| field(name, text));
+    if let Some(why) = &claim.unproven {
+        field("no proof", why.clone());
+    }
     if let Some(summary) = &claim.summary {
         field("summary", summary.clone());
     }
@@ -174,6 +196,7 @@ fn past(episode: &Episode) -> String {
         ("hand", Some(who)) => format!("released by {who}"),
         ("hand", None) => "released by hand".to_owned(),
         ("resolved", _) => "released when it was over".to_owned(),
+        ("evidence", _) => "released when it was seen to be gone".to_owned(),
         (by, _) => format!("released by {by}"),
     };
     let verdict = episode.verdict.as_ref().map(|verdict| format!(", {verdict}")).unwrap_or_default();

@@ -1,5 +1,7 @@
 //! What the commands show of nodes in every state, each made by real decisions on the embedded cluster.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -10,7 +12,11 @@ use crate::{
     cluster::{Cluster as _, snapshot::SnapshotCluster},
     locate::{NodeFacts, NodeName, gpu_of},
     policy::{Config, load},
-    quarantine::{Context, Hand, Heard, Judgement, NodeState, Rule, Slots, Told, Word, decide, release_by_hand, say},
+    quarantine::{
+        Context, Hand, Heard, Judgement, Known, NodeState, Rule, Slots, Told, Word, decide,
+        evidence::{ClaimShown, Finding, Shown, question},
+        release_by_hand, say,
+    },
 };
 
 const FLAGS: &str = " --config.file gpu-quarantine.yaml";
@@ -21,8 +27,26 @@ fn at(seconds: i64) -> Timestamp {
     "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
 }
 
+/// The default policies, behind one that requires evidence.
 fn config() -> Config {
-    load("config.yaml", "release: {after: 10m, require: [resolved]}\n").unwrap()
+    let text = r#"
+release: {after: 10m, require: [resolved]}
+sources: {prometheus: {query_url: "http://prometheus.monitoring:9090"}}
+policies:
+- {name: proven, match: ['recovery=~".+"'], action: isolate, release: {require: [resolved, evidence]}}
+- {name: isolate, match: ['remediation=~"isolate|evict"'], action: isolate}
+- {name: freeze, match: ['remediation="freeze"'], action: freeze}
+- {name: observe, match: ['remediation="observe"'], action: observe}
+"#;
+    load("config.yaml", text).unwrap()
+}
+
+/// A fault whose end must be shown.
+fn memory(over: Option<i64>) -> Alert {
+    let mut alert = alert("GpuRowRemapPending", 3, "isolate", over);
+    alert.labels.insert("recovery", "reboot");
+    alert.annotations.insert("recovery_query", r#"gpu:row_remap_pending:max{node="gpu-12"} == 0"#);
+    alert
 }
 
 /// One alert about a GPU.
@@ -52,6 +76,8 @@ struct Story {
     name: NodeName,
     config: Config,
     now: Timestamp,
+    /// What Prometheus shows of it.
+    shown: Option<Shown>,
 }
 
 impl Story {
@@ -66,7 +92,7 @@ impl Story {
             "status": {"nodeInfo": {"bootID": "b-1"}},
         });
         let cluster = SnapshotCluster::load("node.json", &node.to_string(), "gpu-quarantine.dev").unwrap();
-        Self { cluster, name: NodeName::parse(name).unwrap(), config: config(), now: at(0) }
+        Self { cluster, name: NodeName::parse(name).unwrap(), config: config(), now: at(0), shown: None }
     }
 
     fn facts(&self) -> NodeFacts {
@@ -91,10 +117,31 @@ impl Story {
                 muted,
             })
             .collect();
-        let ctx = Context { config: &story.config, slots, now: story.now, told: Told::Pushed };
+        let ctx = Context { config: &story.config, slots, now: story.now, told: Told::Pushed, known: Known::default() };
         if let Some(patch) = decide(&story.facts(), &heard, &ctx).patch {
             story.write(&patch);
         }
+        story
+    }
+
+    /// A fault of its memory ended after a minute, and a reboot followed if so. That is what is shown of it after ten more.
+    fn ended(self, reboot: bool, lasted: u64, now: Finding) -> Self {
+        let mut story = self.hear(0, &[memory(None)], None, ROOM).hear(60, &[memory(Some(55))], None, ROOM);
+        if reboot {
+            story.cluster.edit(&story.name, |node| node["status"]["nodeInfo"]["bootID"] = "b-2".into()).unwrap();
+            story = story.hear(90, &[], None, ROOM);
+        }
+        story.now = at(720);
+        let asked = question(&story.facts(), &story.config, story.now).unwrap().claims.remove(0);
+        let claim = ClaimShown {
+            alert: asked.alert,
+            gpu: asked.gpu,
+            since: asked.since,
+            lasted: Duration::from_secs(lasted),
+            now,
+            replaced: false,
+        };
+        story.shown = Some(Shown { uid: story.facts().uid, at: at(705), claims: vec![claim], no_exporter: false });
         story
     }
 
@@ -115,7 +162,8 @@ impl Story {
     }
 
     fn story(&self) -> String {
-        story(&self.facts(), &self.config, self.now, FLAGS)
+        let known = Known { shown: self.shown.as_ref(), ..Known::default() };
+        story(&self.facts(), &self.config, known, self.now, FLAGS)
     }
 
     fn announced(&self) -> String {
@@ -143,6 +191,17 @@ fn all() -> Vec<(&'static str, Story)> {
         ("held", Story::of("gpu-05").fires().says(Word::Hold, "waits for a new riser (alice)")),
         ("silenced", Story::of("gpu-06").fires().hear(90, &[lost(None)], Some(silenced), ROOM)),
         ("ignored", Story::of("gpu-07").fires().says(Word::Ignore, "burn-in until Friday (alice)")),
+        (
+            "suspect",
+            Story::of("gpu-12").ended(
+                true,
+                240,
+                Finding::Nothing("the exporter has shown no GPU since 2026-03-01T12:05:00Z".to_owned()),
+            ),
+        ),
+        ("still faulty", Story::of("gpu-13").ended(true, 0, Finding::Fault("its recovery_query returns nothing".to_owned()))),
+        ("proving", Story::of("gpu-14").ended(true, 570, Finding::Gone)),
+        ("waiting for a reboot", Story::of("gpu-15").ended(false, 600, Finding::Gone)),
         ("orphaned", Story::with("gpu-08", &orphan())),
         ("cordoned", Story::with("gpu-09", &json!({"unschedulable": true}))),
         ("cordoned and isolated", Story::with("gpu-10", &json!({"unschedulable": true})).fires()),
@@ -153,9 +212,11 @@ fn all() -> Vec<(&'static str, Story)> {
 #[test]
 fn each_node_is_listed_with_what_it_waits_for_and_those_that_are_not_free_first() {
     let config = config();
-    let mut nodes: Vec<NodeFacts> = all().iter().map(|(_, story)| story.facts()).collect();
+    let stories = all();
+    let mut nodes: Vec<NodeFacts> = stories.iter().map(|(_, story)| story.facts()).collect();
+    let shown = stories.iter().filter_map(|(_, story)| Some((story.name.clone(), story.shown.clone()?))).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let listing = Listing::of(&nodes, &config, at(120));
+    let listing = Listing::of(&nodes, &config, &shown, at(720));
     insta::assert_snapshot!("list", listing.text(false, &[]));
     insta::assert_snapshot!("list_all", listing.text(true, &[]));
     insta::assert_snapshot!("list_state", listing.text(false, &[NodeState::Held, NodeState::Ignored]));
@@ -165,15 +226,15 @@ fn each_node_is_listed_with_what_it_waits_for_and_those_that_are_not_free_first(
 fn a_list_of_nothing_says_what_that_means() {
     let config = config();
     let free = [Story::of("gpu-01").facts()];
-    insta::assert_snapshot!(Listing::of(&free, &config, at(0)).text(false, &[]), @r"
+    insta::assert_snapshot!(Listing::of(&free, &config, &BTreeMap::new(), at(0)).text(false, &[]), @r"
     1 node: 1 free. The guard lets 3 be isolated, 0 are.
     Nothing is isolated and nothing waits. --all lists the free nodes as well.
     ");
-    insta::assert_snapshot!(Listing::of(&free, &config, at(0)).text(false, &[NodeState::Held]), @r"
+    insta::assert_snapshot!(Listing::of(&free, &config, &BTreeMap::new(), at(0)).text(false, &[NodeState::Held]), @r"
     1 node: 1 free. The guard lets 3 be isolated, 0 are.
     None is in the state that --state asks for.
     ");
-    insta::assert_snapshot!(Listing::of(&[], &config, at(0)).text(true, &[]), @r"
+    insta::assert_snapshot!(Listing::of(&[], &config, &BTreeMap::new(), at(0)).text(true, &[]), @r"
     No node is in scope: of the 0 in the cluster none matches scope.nodes nvidia.com/gpu.present=true, or all are excluded.
     Compare with `kubectl get nodes --show-labels`, and check that this is the right cluster.
     ");
