@@ -19,7 +19,8 @@ const MAX_DEPTH: usize = 64;
 pub struct RecoveryQuery(String);
 
 impl RecoveryQuery {
-    /// Parse a query, as Prometheus rendered it.
+    /// Parse a query, as Prometheus rendered it. What Prometheus 3.5 takes is taken, experimental functions too, but for underscores
+    /// in numbers (`1_000`). Newer functions than those of Prometheus 3.8 are not known.
     ///
     /// # Errors
     /// If it is longer than 1 KiB, is no PromQL, does not return an instant vector, or selects no series. As a clause.

@@ -133,9 +133,9 @@ impl<'a> Scanner<'a> {
                 self.seen.too_long |= part.parse::<f64>().is_ok_and(|seconds| !seconds.is_finite() || seconds > LONGEST);
             }
         }
-        let is = |keyword: &&str| word.eq_ignore_ascii_case(keyword);
-        self.offset = is(&"offset");
-        self.operators += usize::from(self.open.last() != Some(&'{') && ["and", "or", "unless", "atan2"].iter().any(is));
+        self.offset = word.eq_ignore_ascii_case("offset");
+        let operator = ["and", "or", "unless", "atan2"].iter().any(|keyword| word.eq_ignore_ascii_case(keyword));
+        self.operators += usize::from(operator && self.open.last() != Some(&'{'));
     }
 }
 
