@@ -146,6 +146,9 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
         unschedulable: node.unschedulable,
         effect: None,
     };
+    if let (None, Some(open), Standing::InScope) = (&old, ctx.known.left_behind, &standing) {
+        next.take_over(node, open, ctx);
+    }
     note_machine(&mut next.record, node, ctx.now);
     let no_new_claims = match &standing {
         Standing::OutOfScope(why) => Some(why.as_str()),
@@ -187,7 +190,7 @@ fn wanted(record: &Record) -> Option<&Claim> {
 }
 
 /// The same, of those claims.
-fn strongest(record: &Record, counts: impl Fn(&Claim) -> bool) -> Option<&Claim> {
+pub(super) fn strongest(record: &Record, counts: impl Fn(&Claim) -> bool) -> Option<&Claim> {
     let live = record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates() && counts(c));
     // Of equals `max_by` takes the last; the first is the one that the body named first.
     live.rev().max_by(|a, b| a.action.cmp(&b.action).then(b.since.cmp(&a.since)))
@@ -198,10 +201,16 @@ pub(super) struct Next {
     pub(super) record: Record,
     taints: Vec<Taint>,
     unschedulable: bool,
-    effect: Option<(Effect, Option<String>, String)>,
+    pub(super) effect: Option<(Effect, Option<String>, String)>,
 }
 
 impl Next {
+    /// Why this node may not be isolated now, if so.
+    pub(super) fn refusal(&self, ctx: &Context<'_>) -> Option<String> {
+        let full = || (!ctx.slots.admits()).then(|| ctx.slots.refusal());
+        ctx.known.paused.map(str::to_owned).or_else(full)
+    }
+
     /// Claims follow their members; our clock says when they cleared.
     fn settle_claims(&mut self, ctx: &Context<'_>) {
         for claim in &mut self.record.claims {
@@ -335,6 +344,9 @@ impl Next {
         }
         // Nothing of ours stands on the node, so there is nothing to hold down.
         self.record.claims.retain(|c| c.state != ClaimState::Cleared);
+        if self.record.claims.is_empty() {
+            self.record.former = None;
+        }
         let Some((policy, action, reason)) =
             wanted(&self.record).map(|c| (c.policy.clone(), c.action, c.subject())).filter(|_| barred.is_none())
         else {
@@ -346,15 +358,17 @@ impl Next {
             self.record.overflow &= !self.record.claims.is_empty();
             return;
         };
-        if ctx.slots.admits() {
-            self.isolate(node, ctx, &policy);
-            self.effect = Some((Effect::Isolate, Some(policy), format!("{reason} ({action})")));
-        } else if !was_pending {
-            self.effect = Some((Effect::Refuse, Some(policy), ctx.slots.refusal()));
+        match self.refusal(ctx) {
+            None => {
+                self.isolate(node, ctx, &policy);
+                self.effect = Some((Effect::Isolate, Some(policy), format!("{reason} ({action})")));
+            }
+            Some(why) if !was_pending => self.effect = Some((Effect::Refuse, Some(policy), why)),
+            Some(_) => {}
         }
     }
 
-    fn isolate(&mut self, node: &NodeFacts, ctx: &Context<'_>, policy: &str) {
+    pub(super) fn isolate(&mut self, node: &NodeFacts, ctx: &Context<'_>, policy: &str) {
         let (standing, ours) = self.our_taint(ctx, policy);
         self.taints.extend(ours.clone());
         let cordon = ctx.config.isolation.cordon && !node.unschedulable;
@@ -375,6 +389,7 @@ impl Next {
             self.unschedulable = false;
         }
         self.record.before = None;
+        self.record.former = None;
         self.record.overflow = false;
         // A freeze that goes on has not ended, whoever released the node.
         let goes_on = |c: &Claim| c.state == ClaimState::Firing && !c.action.isolates();
@@ -385,6 +400,9 @@ impl Next {
                 from: claim.since,
                 to: ctx.now,
                 by: by.to_owned(),
+                who: None,
+                verdict: None,
+                reason: None,
                 other: Unknown::new(),
             });
         }
