@@ -133,6 +133,19 @@ async fn no_more_than_four_queries_are_under_way_at_once() {
 }
 
 #[tokio::test]
+async fn after_a_query_that_is_late_no_more_are_sent() {
+    let server = Server::start(None, |_| None).await;
+    let (evidence, metrics) = evidence(&server, "");
+    let queries: Vec<String> = (0..10).map(|n| format!("good{n}")).collect();
+    let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
+    let answers = ask(&evidence, &question(&[&queries])).await;
+    assert!(answers.present.unwrap_err().contains("did not answer within 500ms"));
+    assert!(answers.claims[0][9].clone().unwrap_err().contains("did not answer an earlier query in time"));
+    assert!(server.paths().len() <= 5, "{:?}", server.paths());
+    assert_eq!(metrics.evidence_queries_of("ok"), 0);
+}
+
+#[tokio::test]
 async fn without_a_name_the_rest_is_asked_all_the_same() {
     let server = Server::start(None, prometheus).await;
     let (evidence, _) = evidence(&server, "");
