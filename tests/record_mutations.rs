@@ -86,6 +86,7 @@ fn node(record: &str) -> NodeFacts {
         system_uuid: None,
         boot_id: Some("b-1".to_owned()),
         internal_ips: Vec::new(),
+        gpus: None,
     }
 }
 
