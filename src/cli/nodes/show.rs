@@ -174,6 +174,7 @@ fn past(episode: &Episode) -> String {
         ("hand", Some(who)) => format!("released by {who}"),
         ("hand", None) => "released by hand".to_owned(),
         ("resolved", _) => "released when it was over".to_owned(),
+        ("evidence", _) => "released when it was seen to be gone".to_owned(),
         (by, _) => format!("released by {by}"),
     };
     let verdict = episode.verdict.as_ref().map(|verdict| format!(", {verdict}")).unwrap_or_default();
