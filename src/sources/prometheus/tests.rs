@@ -235,7 +235,8 @@ fn of_the_rules_what_fires_with_a_query_and_what_fails_is_read() {
 
 #[test]
 fn a_rule_that_reads_what_a_failing_one_records_is_told_as_well() {
-    let rule = |name: &str, query: &str, health: &str| json!({"type": "recording", "name": name, "query": query, "health": health});
+    let rule =
+        |name: &str, query: &str, health: &str| json!({"type": "recording", "name": name, "query": query, "health": health});
     let answer = json!({"status": "success", "data": {"groups": [
         {"name": "g", "rules": [
             rule("node:gpus:count", "count by (node) (gpu:present:max)", "ok"), rule("gpu:present", "vector(1)", "ok"),
