@@ -38,6 +38,7 @@ fn question(queries: &[&[&str]]) -> Question {
     Question {
         node: NodeName::parse("gpu-1").unwrap(),
         uid: "u".to_owned(),
+        at: second(1_061),
         gpus: Some(1),
         range: Range { from: second(1_001), to: second(1_061), step: Duration::from_secs(30) },
         claims: queries.iter().map(claim).collect(),
