@@ -60,7 +60,8 @@ pub struct EvidenceClient {
 pub struct Rules {
     /// The alerts that fire and have a `recovery_query`.
     pub alerts: Vec<ActiveAlert>,
-    /// The rules that could not be evaluated, so that their alerts neither fire nor resolve for a reason.
+    /// The rules that could not be evaluated, and those that read from them: what they recorded is old for up to 5 minutes, and then
+    /// missing.
     pub failing: Vec<FailingRule>,
 }
 
@@ -165,7 +166,8 @@ impl EvidenceClient {
     /// # Errors
     /// If that cannot be had, as a clause.
     pub async fn rules(&self) -> Result<Rules, String> {
-        let url = format!("{}/api/v1/rules?type=alert", self.settings().rules_url);
+        // Recording rules as well: what a recovery query reads of them is old while they fail.
+        let url = format!("{}/api/v1/rules", self.settings().rules_url);
         let reply = self.http.get(&url).await;
         self.read(&self.settings().rules_url, &url, reply, |body| answer::rules(body, &self.settings().selector))
     }

@@ -209,7 +209,7 @@ async fn the_rules_are_asked_where_they_are() {
     let queries = Server::start(None, |_| Some(answer(404, ""))).await;
     let (evidence, _) = evidence(&queries, &format!("rules_url: http://{}/ruler", rules.address));
     assert_eq!(evidence.client().await.unwrap().rules().await, Ok(Rules::default()));
-    assert_eq!((rules.paths(), queries.paths().len()), (vec!["/ruler/api/v1/rules?type=alert".to_owned()], 0));
+    assert_eq!((rules.paths(), queries.paths().len()), (vec!["/ruler/api/v1/rules".to_owned()], 0));
     drop(rules);
     let down = Server::start(None, |_| Some(answer(500, r#"{"status":"error","error":"no"}"#))).await;
     let (evidence, _) = self::evidence(&down, "");
