@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::{Router, routing::get};
 use gpu_quarantine::{
     alert::RecoveryQuery,
+    engine::{Clock as _, SystemClock},
     locate::{Gpu, NodeName},
     quarantine::evidence::{Asked, NodeAnswers, Question, Range, Series},
     sources::EvidenceClient,
@@ -127,7 +128,7 @@ async fn presence_ends_with_the_first_scrape_that_fails() {
     let Some(prometheus) = Prometheus::start(None, "", Some(exporter.address())).await else { return };
     let client = prometheus.client("").await;
     let present = async || {
-        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
+        let now = Timestamp::from_second(SystemClock.now().as_second()).unwrap();
         let answers = ask(&client, &question(now - SignedDuration::from_secs(10), now, 1, &[]), "gpu-1").await;
         answers.present.unwrap_or_else(|e| panic!("{e}")).iter().any(|gpu| gpu.at.has(now))
     };

@@ -10,6 +10,7 @@ use std::{
 };
 
 use gpu_quarantine::{
+    engine::{Clock as _, SystemClock},
     metrics::Metrics,
     policy,
     sources::{Evidence, EvidenceClient},
@@ -87,7 +88,7 @@ fn create_blocks(promtool: &Path, history: &str, dir: &TempDir) {
 
 /// Three hours ago, on a whole minute.
 pub(crate) fn begin() -> Timestamp {
-    let ago = Timestamp::now() - SignedDuration::from_hours(3);
+    let ago = SystemClock.now() - SignedDuration::from_hours(3);
     Timestamp::from_second(ago.as_second() / 60 * 60).unwrap()
 }
 
