@@ -3,12 +3,14 @@
 mod demo;
 mod explain;
 mod incident;
+mod keeping;
 mod proving;
 mod pulling;
 mod recording;
 mod replay;
 mod serve;
 mod statements;
+mod uninstall;
 
 use std::{
     fs,
@@ -43,6 +45,8 @@ enum Command {
     Explain(explain::Args),
     /// Run a recorded incident over HTTP against the embedded cluster and show what an on-call engineer would see.
     Demo(demo::Args),
+    /// Give back everything that the service put on nodes, and begin nothing new from now on.
+    Uninstall(uninstall::Args),
 }
 
 /// How results are printed.
@@ -128,6 +132,7 @@ impl Cli {
             Command::Replay(args) => replay::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Uninstall(args) => uninstall::run(&args),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,

@@ -9,6 +9,7 @@ pub mod evidence;
 mod fold;
 mod guard;
 mod inherit;
+mod leave;
 mod ledger;
 mod machine;
 mod outcome;
@@ -23,6 +24,7 @@ pub use claim::{Claim, ClaimState, Episode, MachineChange, MachineEvent, Member,
 pub use decide::{Context, Decision, Effect, Told, decide};
 pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
+pub use leave::{Belongings, Leaving};
 pub use ledger::{LEDGER_VERSION, Ledger, MAX_LEDGER_BYTES, Machine, News, Open, Pause, StoredLedger, machine_key};
 pub use outcome::{Outcome, Verdict};
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
