@@ -56,7 +56,7 @@ pub(crate) struct Machines {
 
 impl Machines {
     pub(crate) fn new() -> Self {
-        Self {
+        let mut machines = Self {
             since: [None; ALERTS],
             forgotten: [false; ALERTS],
             generation: [0; NODES],
@@ -68,7 +68,9 @@ impl Machines {
             misnamed: [0; NODES],
             rule_fails: (-1, -1),
             history: Vec::new(),
-        }
+        };
+        machines.record(0, true);
+        machines
     }
 
     /// The alert that tells of this fault, which is another one after the GPU was replaced.
@@ -114,6 +116,7 @@ impl Machines {
     pub(crate) fn boots(&mut self, node: usize, cures: bool, now: i64, secs: i64) {
         self.boots[node] += 1;
         self.changed[node] = now;
+        self.misnamed[node] = 0;
         for alert in of(node) {
             self.forgotten[alert] = false;
             if cures {
@@ -185,6 +188,7 @@ impl Machines {
             }
         }
         let gpus = std::array::from_fn(|node| if scraped { self.gpus(node, now) } else { Vec::new() });
+        assert_eq!(self.history.len(), usize::try_from(now / STEP).unwrap_or_default(), "a step was left out");
         self.history.push(Moment { scraped, gpus, works, clean });
     }
 

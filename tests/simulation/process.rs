@@ -126,7 +126,8 @@ impl Process {
     /// Whether a pull, a timer or a round of evidence hangs.
     pub(crate) fn hangs(&self) -> bool {
         self.proving.as_ref().is_some_and(|p| !p.is_finished())
-            || self.pulling.as_ref().is_some_and(|p| !p.is_finished()) || self.ticking.as_ref().is_some_and(|t| !t.is_finished())
+            || self.pulling.as_ref().is_some_and(|p| !p.is_finished())
+            || self.ticking.as_ref().is_some_and(|t| !t.is_finished())
     }
 
     /// The service's clock.

@@ -92,6 +92,11 @@ impl Proofs {
         }
     }
 
+    /// Whether the machine booted since an alert of the node began to fire.
+    pub(crate) fn has_booted(&self, node: usize) -> bool {
+        of(node).any(|alert| self.told[alert].stands && self.told[alert].rebooted)
+    }
+
     /// A person released the node.
     pub(crate) fn taken_away(&mut self, node: usize, raw: &Value) {
         of(node).for_each(|alert| self.told[alert] = Told::default());
@@ -112,7 +117,8 @@ impl Proofs {
             if self.nodes[number].tainted && !is.tainted {
                 self.released(number, now, machines)?;
             }
-            self.gpus[number] = if is.tainted { self.gpus[number].max(is.record["gpus"].as_u64().unwrap_or_default()) } else { 0 };
+            self.gpus[number] =
+                if is.tainted { self.gpus[number].max(is.record["gpus"].as_u64().unwrap_or_default()) } else { 0 };
             for alert in of(number) {
                 self.note(alert, &is);
             }
@@ -188,7 +194,8 @@ impl Proofs {
         if !self.needs_evidence(alert) {
             return None;
         }
-        let of_claim = || of(node_of(alert)).filter(|a| alertname(*a) == alertname(alert) && generation_of(*a) == generation_of(alert));
+        let of_claim =
+            || of(node_of(alert)).filter(|a| alertname(*a) == alertname(alert) && generation_of(*a) == generation_of(alert));
         let repairs = |a: usize| matches!(self.recovery[kind_of(a)].0, Recovery::Reboot | Recovery::Replace);
         if recovery == Recovery::Missing {
             return Some("nothing can prove the end".to_owned());
@@ -257,7 +264,9 @@ impl Proofs {
         of(node).any(|alert| {
             let told = &self.told[alert];
             let made = if what == Recovery::Reboot { told.rebooted } else { told.exchanged };
-            told.stands && !made && self.recovery[kind_of(alert)].0 == what
+            told.stands
+                && !made
+                && self.recovery[kind_of(alert)].0 == what
                 && !(machines.is_replaced(alert) && self.needs_evidence(alert))
         })
     }

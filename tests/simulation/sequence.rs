@@ -304,7 +304,8 @@ fn by_word() -> impl Strategy<Value = Story> {
 
 fn by_evidence() -> impl Strategy<Value = Story> {
     use Recovery::{Auto, Manual, Missing, Reboot, Replace};
-    let require = || prop_oneof![6 => Just(Require::Evidence), 1 => Just(Require::Resolved), 1 => Just(Require::EvidenceAndPerson)];
+    let require =
+        || prop_oneof![6 => Just(Require::Evidence), 1 => Just(Require::Resolved), 1 => Just(Require::EvidenceAndPerson)];
     let recovery = || prop::sample::select(vec![Auto, Auto, Auto, Auto, Reboot, Reboot, Reboot, Replace, Manual, Missing]);
     let query = || prop_oneof![6 => Just(Query::True), 2 => Just(Query::Shallow), 1 => Just(Query::Missing)];
     // What is asked of the two alerts of one claim adds up: mostly they ask for the same.

@@ -77,7 +77,7 @@ fn node(number: usize) -> Value {
             "labels": {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": "2"}, "annotations": {"other.example/note": "keep"},
         },
         "spec": {"podCIDR": "10.0.7.0/24", "taints": [{"key": "other.example/busy", "value": "x", "effect": "NoSchedule"}]},
-        "status": {"nodeInfo": {"bootID": "b-1", "systemUUID": "s-1"}},
+        "status": {"nodeInfo": {"bootID": "b-0", "systemUUID": "s-0"}},
     })
 }
 

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::{Kept, World};
 use crate::{
+    machines::of,
     process::moment,
     promises::{HOLD_DOWN, Seen},
-    machines::of,
     sequence::{NODES, Recovery, node_of},
     source::{Listed, pull},
     wording::node_name,
@@ -21,6 +21,7 @@ impl World<'_> {
     /// P5: one complete pull, and what is on record is what fires; the hold-downs, and what is isolated is what fires.
     pub(super) fn end(&mut self) -> Kept {
         self.advance();
+        self.machines.record(self.now, true);
         self.in_flight = None;
         let (pull, listed) = pull(self.now, &self.peers, |_| true, &self.mutes, &self.wording);
         assert_eq!(pull.incomplete, None, "everything is mended");

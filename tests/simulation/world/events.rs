@@ -100,6 +100,8 @@ impl World<'_> {
             }
             Event::ExporterDown { node, secs, forgets } => self.machines.goes_dark(node, now + secs, forgets),
             Event::Unseen { node, gpu, secs } => until(&mut self.machines.unseen[node][gpu], secs),
+            // After a boot nobody could tell it from another GPU.
+            Event::Misnamed { node, .. } if self.proofs.has_booted(node) => {}
             Event::Misnamed { node, secs } => until(&mut self.machines.misnamed[node], secs),
             Event::OneGpu { node, secs } => {
                 until(&mut o.one_gpu[node], secs);
