@@ -1,5 +1,7 @@
 //! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are labels of one gauge only.
 
+mod verdicts;
+
 use std::{
     sync::atomic::{AtomicI64, AtomicU64},
     time::Duration,
@@ -18,12 +20,14 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use verdicts::Verdicts;
+
 use crate::{
     cluster::ClusterError,
     engine::{Busy, Census},
     locate::UnmappedReason,
     policy::Config,
-    quarantine::Outcome,
+    quarantine::{Judgement, Outcome},
     sources::PeerStates,
 };
 
@@ -156,6 +160,7 @@ pub struct Metrics {
     node_state: Family<ByNode, Gauge>,
     node_isolated: Family<ByNodeAlone, Gauge<f64, AtomicU64>>,
     isolation_delay: Histogram,
+    verdicts: Verdicts,
     decision: Histogram,
     kubernetes: Family<ByCall, Histogram, fn() -> Histogram>,
     reload_successful: Gauge<i64, AtomicI64>,
@@ -198,6 +203,7 @@ impl Metrics {
             claims: Family::default(),
             node_state: Family::default(),
             node_isolated: Family::default(),
+            verdicts: Verdicts::default(),
             isolation_delay: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
             decision: Histogram::new(exponential_buckets(0.000_01, 4.0, 8)),
             kubernetes: Family::new_with_constructor(call_seconds),
@@ -265,6 +271,7 @@ impl Metrics {
             "When the configuration was last loaded",
             m.reload_time.clone(),
         );
+        m.verdicts.register(&mut registry);
         m.begin_series();
         Self { registry, ..m }
     }
@@ -338,6 +345,21 @@ impl Metrics {
 
     pub(crate) fn isolated_after(&self, seconds: f64) {
         self.isolation_delay.observe(seconds);
+    }
+
+    /// Make the series of an alert that isolated a node.
+    pub(crate) fn expect_verdict(&self, alert: &str) {
+        self.verdicts.expect(alert);
+    }
+
+    /// A person released a node and said what they had found.
+    pub(crate) fn found(&self, alert: &str, judgement: Judgement) {
+        self.verdicts.found(alert, judgement);
+    }
+
+    /// A node was given back that had been isolated by that alert.
+    pub(crate) fn withheld(&self, alert: &str, gpu_hours: f64) {
+        self.verdicts.withheld(alert, gpu_hours);
     }
 
     pub(crate) fn decided_in(&self, took: Duration) {

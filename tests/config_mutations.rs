@@ -12,7 +12,7 @@ const MUTATIONS: u64 = 20_000;
 
 const EXAMPLE: &str = include_str!("../docs/config.example.yaml");
 const MINIMAL: &str = include_str!("../fixtures/minimal.yaml");
-const SOURCES: &str = r"
+const SOURCES: &str = r#"
 release: {require: [resolved, evidence]}
 sources:
   alertmanagers:
@@ -32,7 +32,7 @@ sources:
     timeout: 5s
     http:
       authorization: {credentials_file: /etc/token}
-";
+"#;
 
 /// What the rest of the program relies on.
 fn assert_sound(config: &Config) {

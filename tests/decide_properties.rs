@@ -6,8 +6,14 @@
 #[path = "support/bench.rs"]
 mod bench;
 
+#[path = "decide_properties/commands.rs"]
+mod commands;
 #[path = "decide_properties/convergence.rs"]
 mod convergence;
+#[path = "decide_properties/cordoned.rs"]
+mod cordoned;
+#[path = "decide_properties/evidence.rs"]
+mod evidence;
 #[path = "decide_properties/hands.rs"]
 mod hands;
 #[path = "decide_properties/ownership.rs"]

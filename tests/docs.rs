@@ -28,7 +28,19 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-quarantine");
-const COMMANDS: [&str; 4] = ["serve", "replay", "explain", "demo"];
+const COMMANDS: [&str; 11] = [
+    "serve",
+    "replay",
+    "explain",
+    "demo",
+    "nodes list",
+    "nodes show",
+    "nodes hold",
+    "nodes unhold",
+    "nodes ignore",
+    "nodes unignore",
+    "nodes release",
+];
 /// The configuration that a reader starts from.
 const MINIMAL: &str = include_str!("../fixtures/minimal.yaml");
 
@@ -232,7 +244,7 @@ fn the_tables_of_outcomes_and_states_are_complete_and_name_nothing_else() {
 fn the_flags_of_each_command_are_those_of_its_help() {
     let operations = read("docs/operations.md");
     for command in COMMANDS {
-        let output = Command::new(PROGRAM).args([command, "--help"]).output().unwrap();
+        let output = Command::new(PROGRAM).args(command.split(' ')).arg("--help").output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
         let flag = |line: &str| line.trim_start().trim_start_matches("-h, ").split_whitespace().next().map(str::to_owned);
         let flags: BTreeSet<String> = help.lines().filter_map(flag).filter(|f| f.starts_with("--")).collect();

@@ -1,12 +1,17 @@
 //! The annotation `recovery_query`: PromQL that returns a sample only when the fault of its alert is gone.
 
+mod scan;
+#[cfg(test)]
+mod tests;
+
 use promql_parser::parser::{self, Expr};
 use serde::{Deserialize, Serialize};
 
 /// The longest query, in bytes.
 const MAX_BYTES: usize = 1024;
-/// The deepest nesting of brackets and signs; deeper ones would need a deep stack, and nobody writes them.
-const MAX_NESTING: usize = 32;
+/// The deepest tree. The parser and the walks over its tree recurse, so that deeper ones would need a deep stack, and nobody writes
+/// them.
+const MAX_DEPTH: usize = 64;
 
 /// A query that can prove the end of a fault: valid PromQL that selects at least one series. `vector(1)` proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,7 +19,8 @@ const MAX_NESTING: usize = 32;
 pub struct RecoveryQuery(String);
 
 impl RecoveryQuery {
-    /// Parse a query, as Prometheus rendered it.
+    /// Parse a query, as Prometheus rendered it. What Prometheus 3.5 takes is taken, experimental functions too, but for underscores
+    /// in numbers (`1_000`). Newer functions than those of Prometheus 3.8 are not known.
     ///
     /// # Errors
     /// If it is longer than 1 KiB, is no PromQL, does not return an instant vector, or selects no series. As a clause.
@@ -23,10 +29,14 @@ impl RecoveryQuery {
         if text.len() > MAX_BYTES {
             return Err(format!("its recovery_query is {} bytes long, more than {MAX_BYTES}", text.len()));
         }
-        if nesting(text) > MAX_NESTING {
-            return Err("its recovery_query is nested too deeply".to_owned());
+        let scanned = scan::scan(text);
+        if scanned.depth > MAX_DEPTH {
+            return Err("its recovery_query has too many brackets and operators".to_owned());
         }
-        let expr = parser::parse(text).map_err(|e| {
+        if scanned.too_long {
+            return Err("its recovery_query has a duration that is too long".to_owned());
+        }
+        let expr = parser::parse(&scanned.text).map_err(|e| {
             let why: String = e.chars().filter(|c| !c.is_control()).take(100).collect();
             format!("its recovery_query is not PromQL: {why}")
         })?;
@@ -51,21 +61,6 @@ impl RecoveryQuery {
         let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
         !metric.is_empty() && self.0.split(|c| !in_name(c)).any(|word| word == metric)
     }
-}
-
-/// How deep the parser goes at most: brackets, signs in a row, and operators, each of which holds what is left of it.
-fn nesting(text: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    for c in text.chars() {
-        match c {
-            '(' | '{' | '[' => depth += 1,
-            ')' | '}' | ']' => depth = depth.saturating_sub(1),
-            '-' | '+' => deepest += 1,
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
 }
 
 /// Whether a series is selected anywhere.

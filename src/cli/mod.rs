@@ -3,6 +3,7 @@
 mod demo;
 mod explain;
 mod incident;
+mod nodes;
 mod proving;
 mod pulling;
 mod recording;
@@ -43,6 +44,8 @@ enum Command {
     Explain(explain::Args),
     /// Run a recorded incident over HTTP against the embedded cluster and show what an on-call engineer would see.
     Demo(demo::Args),
+    /// What stands on the nodes and why; hold, release or ignore one.
+    Nodes(nodes::Args),
 }
 
 /// How results are printed.
@@ -128,6 +131,7 @@ impl Cli {
             Command::Replay(args) => replay::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Nodes(args) => nodes::run(&args),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,

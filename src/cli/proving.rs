@@ -11,7 +11,7 @@ use crate::{
     locate::NodeName,
     metrics::Metrics,
     quarantine::evidence::{NodeAnswers, Question, Series, Shown, judge},
-    sources::{Evidence, EvidenceClient, FailingRule},
+    sources::{ActiveAlert, Evidence, EvidenceClient, FailingRule},
 };
 
 /// Nodes that are asked about at once. Prometheus runs 20 queries at a time (`--query.max-concurrency`), for everybody.
@@ -53,30 +53,10 @@ async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Eviden
     if questions.is_empty() && !looks_for_rendered {
         return;
     }
-    let client = evidence.client().await;
-    if let Err(why) = &client {
-        tracing::warn!(%why, "No evidence can be had, so no node that needs it is released.");
+    let Proof { mut shown, alerts } = prove(evidence, questions).await;
+    for (node, shown) in &mut shown {
+        explain(engine, node, shown).await;
     }
-    let rules = match &client {
-        Ok(client) => client.rules().await.map_err(|why| {
-            tracing::warn!(%why, "The rules of Prometheus are not known, so the recovery queries as they were posted have to do.");
-        }),
-        Err(_) => Err(()),
-    };
-    let (alerts, failing) = rules.map(|rules| (rules.alerts, rules.failing)).unwrap_or_default();
-    let shown: Vec<(NodeName, Shown)> = stream::iter(questions)
-        .map(|(question, names)| {
-            let (client, failing) = (client.as_ref(), &failing);
-            async move {
-                let answers = ask(client, &question, &names, failing).await;
-                let mut shown = judge(&question, &answers);
-                explain(engine, &question, &mut shown).await;
-                (question.node, shown)
-            }
-        })
-        .buffer_unordered(SIDE_BY_SIDE)
-        .collect()
-        .await;
     if let Some(recording) = recording {
         recording.begin(&**engine.cluster(), &engine.config()).await;
         let now = SystemClock.now();
@@ -91,6 +71,42 @@ async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Eviden
         engine.take_rendered(&alerts).await;
     }
     engine.take_shown(shown);
+}
+
+/// What Prometheus said.
+pub(super) struct Proof {
+    /// What it shows about each node that was asked about.
+    pub(super) shown: Vec<(NodeName, Shown)>,
+    /// How it renders the alerts that fire, as far as it says.
+    alerts: Vec<ActiveAlert>,
+}
+
+/// Ask once. The second of a pair are the names of the node in monitoring.
+pub(super) async fn prove(evidence: &Evidence, questions: Vec<(Question, Vec<String>)>) -> Proof {
+    let client = evidence.client().await;
+    if let Err(why) = &client {
+        tracing::warn!(%why, "No evidence can be had, so no node that needs it is released.");
+    }
+    let rules = match &client {
+        Ok(client) => client.rules().await.map_err(|why| {
+            tracing::warn!(%why, "The rules of Prometheus are not known, so the recovery queries as they were posted have to do.");
+        }),
+        Err(_) => Err(()),
+    };
+    let (alerts, failing) = rules.map(|rules| (rules.alerts, rules.failing)).unwrap_or_default();
+    let shown = stream::iter(questions)
+        .map(|(question, names)| {
+            let (client, failing) = (client.as_ref(), &failing);
+            async move {
+                let answers = ask(client, &question, &names, failing).await;
+                let shown = judge(&question, &answers);
+                (question.node, shown)
+            }
+        })
+        .buffer_unordered(SIDE_BY_SIDE)
+        .collect()
+        .await;
+    Proof { shown, alerts }
 }
 
 async fn ask(
@@ -115,14 +131,14 @@ async fn ask(
 }
 
 /// Why no GPU is seen, if it is we who keep the exporter away.
-async fn explain(engine: &Engine, question: &Question, shown: &mut Shown) {
+async fn explain(engine: &Engine, node: &NodeName, shown: &mut Shown) {
     if !shown.no_exporter {
         return;
     }
     let config = engine.config();
     let taint = {
         let nodes = engine.cluster().inventory().read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        nodes.get(&question.node).and_then(|node| node.taints.iter().find(|t| t.key == config.isolation.taint_key).cloned())
+        nodes.get(node).and_then(|node| node.taints.iter().find(|t| t.key == config.isolation.taint_key).cloned())
     };
     let Some(taint) = taint else { return };
     let sets = engine.cluster().not_tolerating(&config.locate.exporter_pods, &taint, SystemClock.now()).await;

@@ -110,7 +110,12 @@ pub trait Cluster: Send + Sync + Debug {
 
     /// The exporters' DaemonSets, as `namespace/name`, whose pods would not come back on a node with that taint. None if nobody can
     /// tell.
-    fn not_tolerating<'a>(&'a self, _exporters: &'a [Selector], _taint: &'a Taint, _now: Timestamp) -> BoxFuture<'a, Vec<String>> {
+    fn not_tolerating<'a>(
+        &'a self,
+        _exporters: &'a [Selector],
+        _taint: &'a Taint,
+        _now: Timestamp,
+    ) -> BoxFuture<'a, Vec<String>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 

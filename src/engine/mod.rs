@@ -15,6 +15,7 @@ mod parked;
 mod plan;
 mod pull;
 mod shadow;
+mod tally;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -40,6 +41,7 @@ use crate::{
     cluster::Cluster,
     locate::{NodeFacts, NodeName},
     metrics::Metrics,
+    notice::{self, Notice},
     policy::Config,
     quarantine::{Heard, NodeState, NodeView, Told},
 };
@@ -51,6 +53,7 @@ use node::Done;
 use parked::Parked;
 use pull::Recent;
 use shadow::Shadow;
+use tally::Tally;
 
 /// How many nodes are worked on at once: the API server is bound by its processor, more only adds latency.
 const SIDE_BY_SIDE: usize = 8;
@@ -109,6 +112,7 @@ pub struct Engine {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     fleet: Mutex<Fleet>,
+    tally: Mutex<Tally>,
     parked: Mutex<Parked>,
     recent: Mutex<Recent>,
     /// Nodes on which nothing is begun, by the last pull, and why.
@@ -160,6 +164,7 @@ impl Engine {
             clock,
             metrics,
             fleet: Mutex::default(),
+            tally: Mutex::default(),
             parked: Mutex::default(),
             recent: Mutex::default(),
             vetoed: Mutex::default(),
@@ -288,6 +293,16 @@ impl Engine {
         }
     }
 
+    /// Count what the isolation of a node came to, if it is over, and tell if a person ended it by command. What is only decided and
+    /// never written withholds nothing.
+    fn count(&self, node: &NodeFacts, view: &NodeView, now: Timestamp) -> Option<Notice> {
+        if self.shadow.is_some() {
+            return None;
+        }
+        let mut tally = lock(&self.tally);
+        tally.see(node, view, &self.metrics).map(|episode| notice::released_by_command(view, episode, now))
+    }
+
     /// Whether nodes came or went.
     async fn look_at_all(&self, even_unchanged: bool) -> bool {
         if !self.cluster.ready() {
@@ -315,6 +330,7 @@ impl Engine {
                         foreign.push(Foreign::Is(Arc::clone(node)));
                     }
                     fleet.update(&view, &node.resource_version);
+                    notices.extend(self.count(node, &view, now));
                     if let Some(reason) = fleet.tell(&node.name) {
                         notices.extend(notices::lasting(reason, node, &view, &config, now));
                     }
@@ -326,6 +342,7 @@ impl Engine {
             others = !gone.is_empty() || known != nodes.len();
             for name in gone {
                 fleet.remove(&name);
+                lock(&self.tally).forget(&name);
                 foreign.push(Foreign::Gone(name));
             }
         }

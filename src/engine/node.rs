@@ -165,11 +165,14 @@ impl Engine {
     pub(super) fn seen(&self, node: &NodeFacts, config: &Arc<Config>) {
         let now = self.clock.now();
         let view = self.view(node, config, now);
-        let lasting = {
+        let (lasting, released) = {
             let mut fleet = lock(&self.fleet);
             fleet.update(&view, &node.resource_version);
-            fleet.tell(&node.name)
+            (fleet.tell(&node.name), self.count(node, &view, now))
         };
+        if let Some(notice) = released {
+            self.tell(notice, config);
+        }
         if let Some(notice) = lasting.and_then(|reason| notices::lasting(reason, node, &view, config, now)) {
             self.tell(notice, config);
         }

@@ -234,6 +234,14 @@ mod tests {
     }
 
     #[test]
+    fn all_names_of_one_gpu_are_told_the_best_first_and_each_once() {
+        let labels = [("device", "nvidia1"), ("gpu", "1"), ("pci_bus_id", "1b:00.0"), ("uuid", UUID), ("UUID", "unknown")];
+        let names: Vec<String> = gpus_of(&labels.into_iter().collect(), &rules()).iter().map(Gpu::to_string).collect();
+        assert_eq!(names, [UUID, "00000000:1B:00.0", "index:1"]);
+        assert_eq!(gpus_of(&[("gpu", "3.1")].into_iter().collect(), &rules()), []);
+    }
+
+    #[test]
     fn of_several_uuids_the_first_well_formed_one_counts() {
         let other = "GPU-00000000-0000-0000-0000-000000000001";
         assert_eq!(of(&[("gpu_uuid", other), ("UUID", UUID)]).as_deref(), Some(UUID));

@@ -10,7 +10,7 @@ use crate::{
     alert::Alert,
     locate::{NodeFacts, NodeName, Taint},
     policy::{Config, Requirement},
-    quarantine::{Claim, ClaimState, Effect, NodeView, Record, Recovery, Stored, read},
+    quarantine::{Claim, ClaimState, Effect, Episode, NodeView, Record, Recovery, Stored, read},
 };
 
 /// The bounds of the parts of a note, in bytes. Together with the spaces between them below [`MAX_NOTE`], so that the summary,
@@ -101,6 +101,20 @@ pub fn of_change(change: &Change<'_>, config: &Config) -> Notice {
     Notice { at: change.at, reason, node: Some(of_node(change.after)), note: parts(&head, runbook, &next, summary), taint }
 }
 
+/// A node that a person released by command; `episode` is the first that ended with it.
+#[must_use]
+pub fn released_by_command(view: &NodeView, episode: &Episode, at: Timestamp) -> Notice {
+    let of = view.history.iter().filter(|e| e.to == episode.to && e.who.is_some()).count();
+    let gpu = episode.gpu.as_ref().map(|gpu| format!(" on {gpu}")).unwrap_or_default();
+    let more = if of > 1 { format!(" and {} more", of - 1) } else { String::new() };
+    let who = cut(episode.who.as_deref().unwrap_or("a person"), NAME);
+    let verdict = episode.verdict.as_ref().map(|verdict| format!(" as {}", cut(verdict, NAME))).unwrap_or_default();
+    let reason = episode.reason.as_ref().map(|reason| format!(", {}", cut(reason, NAME))).unwrap_or_default();
+    let head = format!("Released by {who} by command{verdict} ({}{gpu}{more}){reason}.", cut(&episode.alert, NAME));
+    let next = "Next: the node is left alone until its alerts were seen to end, or another alert or GPU fires.";
+    Notice { at, reason: Reason::ReleasedByHand, node: Some(of_view(view)), note: parts(&head, None, next, None), taint: None }
+}
+
 /// An alert that fires and whose labels lead to no node, and why.
 #[must_use]
 pub fn unmapped(alert: &Alert, policy: Option<&str>, why: &str, at: Timestamp) -> Notice {
@@ -131,7 +145,8 @@ pub fn unproven(view: &NodeView, at: Timestamp) -> Option<Notice> {
     let claims: Vec<&Claim> = view.claims.iter().filter(|c| c.action.isolates()).collect();
     let claim = leading(&claims, None);
     let (policy, about) = claim.map_or(("-", String::new()), |c| (c.policy.as_str(), subject(c, claims.len())));
-    let head = format!("Its alerts ended and the hold-down is over, but the fault is not shown to be gone (policy {policy}: {about}).");
+    let head =
+        format!("Its alerts ended and the hold-down is over, but the fault is not shown to be gone (policy {policy}: {about}).");
     let next = format!("Next: it stays isolated and waits for {why}.");
     let note = parts(&head, claim.and_then(|c| c.runbook.as_deref()), &next, None);
     Some(Notice { at, reason: Reason::ReleaseUnproven, node: Some(of_view(view)), note, taint: None })

@@ -15,7 +15,8 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use build::{
-    Change, exporter_not_tolerating, of_change, silenced, unmapped, unproven, unusable_record, waits_for_person, write_failed,
+    Change, exporter_not_tolerating, of_change, released_by_command, silenced, unmapped, unproven, unusable_record,
+    waits_for_person, write_failed,
 };
 pub use limit::{Admission, Limiter};
 pub use text::MAX_NOTE;

@@ -14,6 +14,7 @@ use crate::{
     engine::{Clock, Engine, VirtualClock},
     metrics::Metrics,
     policy,
+    quarantine::{Hand, Judgement, release_by_hand},
 };
 
 const UUID: &str = "GPU-5fd4f087-86f3-7a43-b711-4771313afc50";
@@ -241,4 +242,26 @@ proptest! {
             prop_assert!(cut(t, *max).len() <= (*max).max(3));
         }
     }
+}
+
+#[tokio::test]
+async fn a_release_by_command_is_told_once_with_who_did_it_and_why() {
+    let world = World::new("").await;
+    world.alert(NODE, "firing").await;
+    world.told();
+    let facts = world.cluster.get(&NodeName::parse(NODE).unwrap()).await.unwrap().unwrap();
+    let hand = Hand { who: "alice", judgement: Some(Judgement::FalseAlarm), reason: Some("bad rule") };
+    let release = release_by_hand(&facts, &world.engine.config(), &hand, world.clock.now()).unwrap().unwrap();
+    world.patch(NODE, release.patch).await;
+    world.engine.refresh().await;
+    let told = world.told();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].reason, Reason::ReleasedByHand);
+    assert_eq!(
+        told[0].note,
+        format!(
+            "Released by alice by command as false-alarm (GpuLost on {UUID}), bad rule. Next: the node is left alone until its \
+             alerts were seen to end, or another alert or GPU fires."
+        )
+    );
 }

@@ -324,9 +324,11 @@ fn requirement(text: &str, has_prometheus: bool) -> Result<Requirement, String> 
     match text {
         "resolved" => Ok(Requirement::Resolved),
         "evidence" if has_prometheus => Ok(Requirement::Evidence),
-        "evidence" => Err("evidence needs a Prometheus that can be asked for it; add `sources: {prometheus: {query_url: ...}}`, or \
+        "evidence" => {
+            Err("evidence needs a Prometheus that can be asked for it; add `sources: {prometheus: {query_url: ...}}`, or \
                            require something else"
-            .to_owned()),
+                .to_owned())
+        }
         "manual" => Ok(Requirement::Manual),
         other => Err(format!("{other:?} is not a requirement; this version knows {REQUIREMENTS}")),
     }

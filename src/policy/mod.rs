@@ -144,6 +144,18 @@ pub struct Policy {
     pub action: Action,
     /// Its own release rules, if they differ.
     pub release: Option<Release>,
+    /// What it does on a node that somebody else cordoned first.
+    pub when_cordoned: WhenCordoned,
+}
+
+/// What a policy that isolates does on a node that somebody else cordoned before anything isolated it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenCordoned {
+    /// Isolate it all the same: the cordon may be lifted while the fault lasts.
+    #[default]
+    Isolate,
+    /// Begin nothing: whoever cordoned it is at work on it.
+    Observe,
 }
 
 /// What a policy does, weakest first, so that the strongest of several is their maximum.
@@ -235,6 +247,12 @@ impl Config {
     #[must_use]
     pub fn release_for(&self, policy: &str) -> &Release {
         self.policies.iter().find(|p| p.name == policy).and_then(|p| p.release.as_ref()).unwrap_or(&self.release)
+    }
+
+    /// What the policy of that name does on a node that somebody else cordoned; one that is gone isolates.
+    #[must_use]
+    pub fn when_cordoned(&self, policy: &str) -> WhenCordoned {
+        self.policies.iter().find(|p| p.name == policy).map(|p| p.when_cordoned).unwrap_or_default()
     }
 
     /// The name of an annotation of ours, e.g. `gpu-quarantine.dev/record`.

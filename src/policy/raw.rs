@@ -190,4 +190,5 @@ pub(super) struct RawPolicy {
     pub(super) matchers: Opt<Texts>,
     pub(super) action: Opt<String>,
     pub(super) release: Opt<RawRelease>,
+    pub(super) when_cordoned: Opt<String>,
 }

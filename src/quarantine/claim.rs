@@ -189,6 +189,15 @@ pub struct Episode {
     pub to: Timestamp,
     /// What ended it: `resolved`, `hand`.
     pub by: String,
+    /// Who released the node by command, as they named themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// What they found, a word of [`super::Judgement`]. A text, since a word that we do not know must not spoil a record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// Why they released it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Fields that we do not know.
     #[serde(flatten)]
     pub other: Unknown,

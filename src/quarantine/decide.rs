@@ -140,12 +140,7 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
         Stored::Unreadable(_) => (None, text.map(str::to_owned)),
         Stored::None | Stored::Untouchable(_) => (None, None),
     };
-    let mut next = Next {
-        record: old.clone().unwrap_or_else(|| Record::new(&ctx.config.instance, node)),
-        taints: node.taints.clone(),
-        unschedulable: node.unschedulable,
-        effect: None,
-    };
+    let mut next = Next::of(node, old.clone().unwrap_or_else(|| Record::new(&ctx.config.instance, node)));
     note_machine(&mut next.record, node, ctx.now);
     let no_new_claims = match &standing {
         Standing::OutOfScope(why) => Some(why.as_str()),
@@ -155,13 +150,13 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
     // First, so that an alert which fires anew after its hold-down is not taken for the one that was released by hand.
     next.forget(ctx);
     let known: Vec<_> = next.record.claims.iter().map(|c| (c.alert.clone(), c.gpu.clone())).collect();
-    let folded = fold(&mut next.record, node, heard, ctx.told, no_new_claims, ctx.now);
+    let folded = fold(&mut next.record, node, heard, ctx, no_new_claims);
     next.add_rendered(ctx.known.rendered);
     next.settle_claims(ctx);
-    next.count_gpus(node, ctx);
     next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
     next.forget(ctx);
     next.isolate_or_release(node, ctx, no_new_claims, was_pending);
+    next.count_gpus(node, ctx);
 
     let verdicts = heard.iter().zip(folded).map(|(h, f)| next.verdict(node, h, f, ctx, no_new_claims)).collect();
     match next.patch(node, old.as_ref(), unreadable, ctx) {
@@ -196,14 +191,19 @@ fn strongest(record: &Record, counts: impl Fn(&Claim) -> bool) -> Option<&Claim>
 /// The node as it shall be.
 pub(super) struct Next {
     pub(super) record: Record,
-    taints: Vec<Taint>,
-    unschedulable: bool,
+    pub(super) taints: Vec<Taint>,
+    pub(super) unschedulable: bool,
     effect: Option<(Effect, Option<String>, String)>,
 }
 
 impl Next {
+    /// The node as it is, with its record.
+    pub(super) fn of(node: &NodeFacts, record: Record) -> Self {
+        Self { record, taints: node.taints.clone(), unschedulable: node.unschedulable, effect: None }
+    }
+
     /// Claims follow their members; our clock says when they cleared.
-    fn settle_claims(&mut self, ctx: &Context<'_>) {
+    pub(super) fn settle_claims(&mut self, ctx: &Context<'_>) {
         for claim in &mut self.record.claims {
             let fires = claim.fires();
             if !claim.is_muted() {
@@ -235,13 +235,13 @@ impl Next {
         }
     }
 
-    fn count_gpus(&mut self, node: &NodeFacts, ctx: &Context<'_>) {
+    pub(super) fn count_gpus(&mut self, node: &NodeFacts, ctx: &Context<'_>) {
         let counts = ctx.config.prometheus.is_some() && !self.record.claims.is_empty();
         self.record.gpus = if counts { self.record.gpus.max(node.gpus) } else { None };
     }
 
     /// Claims that were released by hand stop counting.
-    fn forget(&mut self, ctx: &Context<'_>) {
+    pub(super) fn forget(&mut self, ctx: &Context<'_>) {
         self.record.claims.retain(|c| forgotten_at(c, ctx.config).is_none_or(|at| at > ctx.now));
     }
 
@@ -283,11 +283,7 @@ impl Next {
         let (released, new) = self.record.claims.drain(..).partition(|c| known.iter().any(|k| k.0 == c.alert && k.1 == c.gpu));
         self.record.claims = released;
         let reason = "our taint was taken away: the node counts as released by hand".to_owned();
-        self.give_back(node, ctx, "hand", reason);
-        // The fault may go on: it is left alone until it was seen to end.
-        for claim in self.record.claims.iter_mut().filter(|c| c.action.isolates()) {
-            claim.state = ClaimState::Released;
-        }
+        self.give_back_by_hand(node, ctx, reason);
         self.record.claims.extend::<Vec<_>>(new);
     }
 
@@ -363,6 +359,14 @@ impl Next {
         self.record.added = Some(Added { taint: ours, cordon, at: ctx.now, restored: false, other: Unknown::new() });
     }
 
+    /// Give back what a person released. The fault may go on: it is left alone until it was seen to end.
+    pub(super) fn give_back_by_hand(&mut self, node: &NodeFacts, ctx: &Context<'_>, reason: String) {
+        self.give_back(node, ctx, "hand", reason);
+        for claim in self.record.claims.iter_mut().filter(|c| c.action.isolates()) {
+            claim.state = ClaimState::Released;
+        }
+    }
+
     /// Take back exactly what the record says we added, and write the history.
     fn give_back(&mut self, node: &NodeFacts, ctx: &Context<'_>, by: &str, reason: String) {
         let Some(added) = self.record.added.take() else { return };
@@ -376,6 +380,12 @@ impl Next {
         }
         self.record.before = None;
         self.record.overflow = false;
+        self.end_episodes(by, ctx.now);
+        self.effect = Some((Effect::Release, policy, reason));
+    }
+
+    /// Write the history of what ends now.
+    pub(super) fn end_episodes(&mut self, by: &str, now: Timestamp) {
         // A freeze that goes on has not ended, whoever released the node.
         let goes_on = |c: &Claim| c.state == ClaimState::Firing && !c.action.isolates();
         for claim in self.record.claims.iter().filter(|c| c.state != ClaimState::Released && !goes_on(c)) {
@@ -383,16 +393,18 @@ impl Next {
                 alert: claim.alert.clone(),
                 gpu: claim.gpu.clone(),
                 from: claim.since,
-                to: ctx.now,
+                to: now,
                 by: by.to_owned(),
+                who: None,
+                verdict: None,
+                reason: None,
                 other: Unknown::new(),
             });
         }
-        self.effect = Some((Effect::Release, policy, reason));
     }
 
     /// The merge patch from the node as it is to the node as it shall be. Errors if the record cannot be made to fit.
-    fn patch(
+    pub(super) fn patch(
         &self,
         node: &NodeFacts,
         old: Option<&Record>,

@@ -4,6 +4,8 @@
 //! Good time adds up over steps that follow each other; a faulty step starts it anew; one without data only pauses it.
 
 mod judge;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeSet, time::Duration};
 

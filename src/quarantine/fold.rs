@@ -3,15 +3,15 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    claim::Claim,
-    decide::Told,
+    claim::{Claim, ClaimState},
+    decide::{Context, Told},
     outcome::{Outcome, Verdict},
     record::Record,
 };
 use crate::{
     alert::{Alert, Fingerprint, Status},
     locate::{Gpu, NodeFacts},
-    policy::Action,
+    policy::{Action, WhenCordoned},
 };
 
 /// How long after a node's creation an older alert counts as one about the machine before.
@@ -59,12 +59,11 @@ pub(super) fn fold(
     record: &mut Record,
     node: &NodeFacts,
     heard: &[Heard<'_>],
-    told: Told<'_>,
+    ctx: &Context<'_>,
     no_new_claims: Option<&str>,
-    now: Timestamp,
 ) -> Vec<Folded> {
     let mut folded: Vec<Option<Folded>> = vec![None; heard.len()];
-    if let Told::Complete { newer } = told {
+    if let Told::Complete { newer } = ctx.told {
         drop_missing(record, heard, newer);
     }
     for (heard, slot) in heard.iter().zip(&mut folded) {
@@ -73,9 +72,12 @@ pub(super) fn fold(
         }
     }
     let mut full = false;
-    for (heard, slot) in heard.iter().zip(&mut folded) {
-        if heard.alert.status == Status::Firing {
-            *slot = Some(fire(record, node, heard, told, no_new_claims, now, &mut full));
+    // Those that begin nothing on a cordoned node come last: another of the body may isolate it.
+    for shy in [false, true] {
+        for (heard, slot) in heard.iter().zip(&mut folded) {
+            if heard.alert.status == Status::Firing && shy == is_shy(heard, node, ctx) {
+                *slot = Some(fire(record, node, heard, ctx, no_new_claims, &mut full));
+            }
         }
     }
     folded.into_iter().flatten().collect()
@@ -91,6 +93,18 @@ fn drop_missing(record: &mut Record, heard: &[Heard<'_>], newer: &[Fingerprint])
     record.overflow &= !newer.is_empty();
 }
 
+/// Whether its policy begins nothing on a node that is cordoned, as this one is.
+fn is_shy(heard: &Heard<'_>, node: &NodeFacts, ctx: &Context<'_>) -> bool {
+    let rule = heard.rule.filter(|rule| node.unschedulable && rule.action.isolates());
+    rule.is_some_and(|rule| ctx.config.when_cordoned(rule.policy) == WhenCordoned::Observe)
+}
+
+/// Whether the node is isolated by us, or something on record wants it to be: the cordon is then no reason to leave it alone.
+fn is_taken(record: &Record) -> bool {
+    let wants = |c: &Claim| c.action.isolates() && c.state != ClaimState::Released && c.fires() && !c.is_muted();
+    record.added.is_some() || record.claims.iter().any(wants)
+}
+
 fn resolve(record: &mut Record, heard: &Heard<'_>) -> Folded {
     // By fingerprint in every claim of that alert: the same labels are the same alert, whatever GPU they were read as then.
     let mut changed = false;
@@ -104,9 +118,8 @@ fn fire(
     record: &mut Record,
     node: &NodeFacts,
     heard: &Heard<'_>,
-    told: Told<'_>,
+    ctx: &Context<'_>,
     no_new_claims: Option<&str>,
-    now: Timestamp,
     full: &mut bool,
 ) -> Folded {
     let alert = heard.alert;
@@ -121,7 +134,7 @@ fn fire(
         }
         if let Some(created) = node.created
             && alert.starts_at < created
-            && now < created.checked_add(STALE_FOR).unwrap_or(Timestamp::MAX)
+            && ctx.now < created.checked_add(STALE_FOR).unwrap_or(Timestamp::MAX)
         {
             return Folded::Done(Verdict::new(
                 Outcome::Stale,
@@ -131,6 +144,13 @@ fn fire(
         if let (None, Some(why)) = (at, no_new_claims) {
             return Folded::Done(Verdict::new(Outcome::OutOfScope, why));
         }
+        if at.is_none() && is_shy(heard, node, ctx) && !is_taken(record) {
+            let why = format!(
+                "nothing is begun: somebody else cordoned the node, and when_cordoned of policy {} is observe",
+                rule.policy
+            );
+            return Folded::Done(Verdict::new(Outcome::Observed, why));
+        }
         if *full {
             record.overflow = true;
             return Folded::Overflow;
@@ -139,12 +159,12 @@ fn fire(
     // A member or claim is taken back if it does not fit; one that is there already costs nothing.
     let before = (!known).then(|| (record.claims.len(), at.map(|i| record.claims[i].clone())));
     let i = at.unwrap_or_else(|| {
-        record.claims.push(Claim::new(alert, heard.gpu.clone(), rule.policy, rule.action, now));
+        record.claims.push(Claim::new(alert, heard.gpu.clone(), rule.policy, rule.action, ctx.now));
         record.claims.len() - 1
     });
     let claim = &mut record.claims[i];
-    let mut changed = claim.fire(alert, matches!(told, Told::Complete { .. }), heard.muted);
-    changed |= claim.answered(told.confirms());
+    let mut changed = claim.fire(alert, matches!(ctx.told, Told::Complete { .. }), heard.muted);
+    changed |= claim.answered(ctx.told.confirms());
     changed |= claim.matched(rule.policy, rule.action);
     if let Some((len, old)) = before
         && !record.has_room()

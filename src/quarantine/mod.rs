@@ -8,6 +8,7 @@ mod decide;
 pub mod evidence;
 mod fold;
 mod guard;
+mod hand;
 mod machine;
 mod outcome;
 mod record;
@@ -20,6 +21,7 @@ pub use claim::{Claim, ClaimState, Episode, MachineChange, MachineEvent, Member,
 pub use decide::{Context, Decision, Effect, Told, decide};
 pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
+pub use hand::{Hand, HandRelease, Judgement, MAX_REASON, MAX_WHO, Offer, Refusal, Releases, Word, release_by_hand, say, signed};
 pub use outcome::{Outcome, Verdict};
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
 pub use release::Known;

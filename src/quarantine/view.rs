@@ -9,6 +9,7 @@ use super::{
     claim::{Claim, ClaimState, Episode},
     decide::{EFFECT, RECORD, is_pending},
     evidence::needing,
+    hand::orphan,
     record::{Record, Stored, read},
     release::{Known, Wait, due, forgotten_at, waits_for},
     scope::{Standing, standing, word},
@@ -144,9 +145,8 @@ impl NodeView {
         };
         match read(text, node, &config.instance) {
             Stored::Ours(record) => view.with_record(node, *record, config, known, now, &standing),
-            Stored::None => view.orphan(config),
+            Stored::None => view.with_orphan(node, config),
             Stored::Unreadable(why) => {
-                view.orphan(config);
                 view.unusable = true;
                 view.state = NodeState::Suspect;
                 view.waiting_for = format!("a person or the next alert: the record cannot be used, {why}");
@@ -181,11 +181,10 @@ impl NodeView {
         !self.claims.is_empty() || !self.history.is_empty()
     }
 
-    /// Our taint without a record is an orphan: shown, never removed by itself.
-    fn orphan(&mut self, config: &Config) {
-        if self.taints.iter().any(|t| t.key == config.isolation.taint_key) {
-            let key = &config.isolation.taint_key;
-            self.waiting_for = format!("a person: the taint {key} stands here without a record of ours");
+    /// Our taint without a record of it is an orphan: shown, never removed by itself.
+    fn with_orphan(&mut self, node: &NodeFacts, config: &Config) {
+        if let Some(taint) = orphan(node, config) {
+            self.waiting_for = format!("a person: the taint {} stands here without a record of ours", taint.key);
         }
     }
 
@@ -241,6 +240,8 @@ impl NodeView {
         } else if let Some(left) = record.claims.iter().find(|c| c.state == ClaimState::Released && c.fires()) {
             self.waiting_for =
                 format!("nothing: {} was released by hand and is left alone until it was seen to end", left.subject());
+        } else if record.added.is_none() {
+            self.with_orphan(node, config);
         }
         let forgotten = record.claims.iter().filter_map(|c| forgotten_at(c, config)).min();
         self.due = [self.due, forgotten].into_iter().flatten().min();

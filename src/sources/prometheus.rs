@@ -100,19 +100,19 @@ impl Evidence {
     /// If a file cannot be used, as a clause.
     pub async fn client(&self) -> Result<EvidenceClient, String> {
         let settings = Arc::clone(&self.settings);
-        let make = move || {
+        let read_files = move || {
             let use_tls = settings.query_url.is_https() || settings.rules_url.is_https();
             HttpClient::new(&settings.http, use_tls, None, settings.timeout, &ABOUT)
         };
-        let made = match tokio::task::spawn_blocking(make).await {
+        let client = match tokio::task::spawn_blocking(read_files).await {
             Ok(Ok(http)) => Ok(EvidenceClient { evidence: self.clone(), http }),
             Ok(Err(e)) => Err(format!("Prometheus was not asked: {e}")),
             Err(e) => Err(format!("the files of sources.prometheus.http were not read: {e}")),
         };
-        if made.is_err() {
+        if client.is_err() {
             self.metrics.evidence_query(false);
         }
-        made
+        client
     }
 }
 
@@ -151,7 +151,7 @@ impl EvidenceClient {
     pub async fn rules(&self) -> Result<Rules, String> {
         let url = format!("{}/api/v1/rules?type=alert", self.settings().rules_url);
         let reply = self.http.get(&url).await;
-        self.read(&self.settings().rules_url, url, reply, |body| answer::rules(body, &self.settings().selector))
+        self.read(&self.settings().rules_url, &url, reply, |body| answer::rules(body, &self.settings().selector))
     }
 
     fn settings(&self) -> &Prometheus {
@@ -171,13 +171,13 @@ impl EvidenceClient {
         );
         // In the body, since a URL may not be as long as a query.
         let reply = self.http.post_form(&url, form).await;
-        self.read(base, url, reply, |body| answer::matrix(body, range))
+        self.read(base, &url, reply, |body| answer::matrix(body, range))
     }
 
     fn read<T>(
         &self,
         base: &PeerUrl,
-        url: String,
+        url: &str,
         reply: Result<Reply, AskError>,
         parse: impl FnOnce(&[u8]) -> Result<T, String>,
     ) -> Result<T, String> {
@@ -192,7 +192,7 @@ impl EvidenceClient {
             }
             Ok(reply) => Err(match answer::explanation(&reply.body) {
                 Some(why) => format!("Prometheus at {base} says: {why}"),
-                None => self.http.refused(&url, reply.status).to_string(),
+                None => self.http.refused(url, reply.status).to_string(),
             }),
         };
         self.evidence.metrics.evidence_query(answer.is_ok());

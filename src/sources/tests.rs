@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::policy;
 
+mod prometheus;
 mod server;
 mod tls;
 

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod alertmanager;
 #[cfg(test)]
+mod commands;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod hands;

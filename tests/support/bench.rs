@@ -194,6 +194,12 @@ impl Bench {
         decision
     }
 
+    /// Write a patch as a person's command does.
+    pub(crate) fn apply(&mut self, patch: &Value) {
+        let written = self.cluster.patch(&self.name, patch).now_or_never().expect("the embedded cluster answers at once");
+        written.unwrap_or_else(|e| panic!("the API server refuses {patch}: {e}"));
+    }
+
     /// Whether what isolates the node by its record stands on it.
     fn stands(&self, record: &Record) -> bool {
         let taint = record.added.as_ref().map(|a| a.taint.as_ref());

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
+use gpu_quarantine::{
+    cluster::Cluster as _,
+    engine::Clock as _,
+    quarantine::{Hand, Judgement, release_by_hand},
+};
+
+use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, name, sent};
 
 /// Every metric that is promised, with its type.
 const PROMISED: [(&str, &str); 28] = [
@@ -21,6 +27,8 @@ const PROMISED: [(&str, &str); 28] = [
     ("gpu_quarantine_node_state_info", "gauge"),
     ("gpu_quarantine_node_isolated_timestamp_seconds", "gauge"),
     ("gpu_quarantine_isolation_delay_seconds", "histogram"),
+    ("gpu_quarantine_verdicts", "counter"),
+    ("gpu_quarantine_withheld_gpu_hours", "counter"),
     ("gpu_quarantine_decision_duration_seconds", "histogram"),
     ("gpu_quarantine_kubernetes_request_duration_seconds", "histogram"),
     ("gpu_quarantine_events", "counter"),
@@ -172,4 +180,45 @@ async fn the_age_of_an_isolation_is_shown_from_its_beginning_to_the_release() {
     service.pass("30m").await;
     let (_, text) = service.get("/metrics").await;
     assert!(!text.contains(isolated), "{text}");
+}
+
+/// What `nodes release` writes, beside the service.
+async fn release(service: &Service, node: &str, judgement: Option<Judgement>) {
+    let node = service.cluster.get(&name(node)).await.unwrap().unwrap();
+    let hand = Hand { who: "alice", judgement, reason: None };
+    let release = release_by_hand(&node, &service.engine.config(), &hand, service.clock.now()).unwrap().unwrap();
+    service.cluster.patch(&node.name, &release.patch).await.unwrap();
+    service.engine.refresh().await;
+}
+
+#[tokio::test]
+async fn verdicts_and_withheld_gpu_hours_are_counted_once_each_whoever_released_the_node() {
+    let service = Service::start().await;
+    let verdict = |verdict: &str| format!("gpu_quarantine_verdicts_total{{alertname=\"GpuLost\",verdict=\"{verdict}\"}}");
+    let hours = "gpu_quarantine_withheld_gpu_hours_total{alertname=\"GpuLost\"}";
+    let is = async |service: &Service, series: &str, want: f64| {
+        let got = service.metric(series).await;
+        assert!((got - want).abs() < 1e-6, "{series} is {got}, not {want}");
+    };
+    assert_eq!(service.outcomes(&[lost("gpu-node-07", 0)]).await, ["recorded"]);
+    is(&service, &verdict("false-alarm"), 0.0).await;
+    is(&service, hours, 0.0).await;
+    service.pass("30m").await;
+    release(&service, "gpu-node-07", Some(Judgement::FalseAlarm)).await;
+    for _ in 0..2 {
+        is(&service, &verdict("false-alarm"), 1.0).await;
+        is(&service, hours, 4.0).await;
+        assert_eq!(service.outcomes(&[lost("gpu-node-07", 0)]).await, ["unchanged"]);
+        service.engine.refresh().await;
+    }
+
+    // Another GPU, released by itself: hours without a verdict.
+    assert_eq!(service.outcomes(&[lost("gpu-node-07", 1)]).await, ["recorded"]);
+    assert_eq!(service.outcomes(&[lost("gpu-node-07", 1).over("2026-11-29T20:47:00Z")]).await, ["resolved"]);
+    service.pass("10m").await;
+    is(&service, hours, 4.0 + 8.0 / 6.0).await;
+    is(&service, &verdict("false-alarm"), 1.0).await;
+
+    let service = service.restart(CONFIG).await;
+    assert!(!service.get("/metrics").await.1.contains("gpu_quarantine_verdicts_total{"), "nothing is counted again");
 }

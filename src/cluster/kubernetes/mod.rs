@@ -2,6 +2,7 @@
 //! guards itself.
 
 mod connect;
+mod direct;
 mod events;
 mod exporters;
 mod objects;
@@ -26,6 +27,7 @@ use kube::{
 use serde_json::Value;
 
 pub use connect::{ConnectError, config};
+pub use direct::{CLI_MANAGER, DirectNodes};
 pub use events::EventWriter;
 use exporters::Exporters;
 use objects::{NodeObject, PodObject};

@@ -8,7 +8,7 @@ use super::{Check, hold_down, label_value, report::Place};
 use crate::{
     alert::Matcher,
     policy::{
-        Action, Policy, Release,
+        Action, Policy, Release, WhenCordoned,
         raw::{RawPolicy, RawRelease},
     },
 };
@@ -37,7 +37,7 @@ impl Check<'_> {
     fn default_policies(&mut self) -> Option<Vec<Policy>> {
         let policies = DEFAULT_POLICIES.map(|(name, matcher, action)| {
             let matchers = vec![self.text(&super::placeless(matcher), Matcher::parse)?];
-            Some(Policy { name: name.to_owned(), matchers, action, release: None })
+            Some(Policy { name: name.to_owned(), matchers, action, release: None, when_cordoned: WhenCordoned::default() })
         });
         policies.into_iter().collect()
     }
@@ -72,7 +72,20 @@ impl Check<'_> {
             Some(release) => Some(release?),
             None => None,
         };
-        Some(Policy { name: name?, matchers: matchers?, action: action?, release })
+        let when_cordoned = self.when_cordoned(raw, action);
+        Some(Policy { name: name?, matchers: matchers?, action: action?, release, when_cordoned: when_cordoned? })
+    }
+
+    fn when_cordoned(&mut self, raw: &RawPolicy, action: Option<Action>) -> Option<WhenCordoned> {
+        let Some(text) = &raw.when_cordoned else { return Some(WhenCordoned::default()) };
+        let when = self.text(text, parse_when_cordoned);
+        match action.filter(|action| !action.isolates()) {
+            Some(action) => {
+                let message = format!("when_cordoned is for policies that isolate, and this one has action {action}; remove it");
+                self.refuse(Place::of(text), message)
+            }
+            None => when,
+        }
     }
 
     fn policy_release(&mut self, raw: &RawRelease, fallback: Option<&Release>) -> Option<Release> {
@@ -117,6 +130,14 @@ impl Check<'_> {
 struct Seen {
     names: BTreeMap<String, usize>,
     matchers: BTreeMap<BTreeSet<String>, (String, usize)>,
+}
+
+fn parse_when_cordoned(text: &str) -> Result<WhenCordoned, String> {
+    match text {
+        "isolate" => Ok(WhenCordoned::Isolate),
+        "observe" => Ok(WhenCordoned::Observe),
+        other => Err(format!("{other:?} is not a value of when_cordoned; use isolate (the default) or observe")),
+    }
 }
 
 fn parse_action(text: &str) -> Result<Action, String> {

@@ -64,7 +64,7 @@ pub(super) fn recovery(query: &RecoveryQuery) -> String {
     format!("group(({}\n) >= -Inf)", query.as_str())
 }
 
-fn distinct<'a, const N: usize>(lists: [&'a [String]; N]) -> impl Iterator<Item = &'a str> {
+fn distinct<const N: usize>(lists: [&[String]; N]) -> impl Iterator<Item = &str> {
     let mut seen = Vec::new();
     for name in lists.into_iter().flatten() {
         if !seen.contains(&name.as_str()) {

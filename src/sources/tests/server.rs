@@ -8,7 +8,7 @@ use std::{
 
 use axum::body::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 /// One request.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
-    /// Path and query.
+    /// Path and query; a form is shown as if it were the query.
     pub(super) path: String,
     pub(super) headers: HeaderMap,
 }
@@ -80,11 +80,16 @@ impl Server {
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send, asked: Arc<Mutex<Vec<Asked>>>, answers: Arc<Answers>) {
     let service = service_fn(|request: Request<Incoming>| {
-        let path = request.uri().path_and_query().unwrap().to_string();
-        asked.lock().unwrap().push(Asked { path: path.clone(), headers: request.headers().clone() });
-        let answer = answers(&path);
+        let (asked, answers) = (Arc::clone(&asked), Arc::clone(&answers));
         async move {
-            match answer {
+            let (head, body) = request.into_parts();
+            let form = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+            let mut path = head.uri.path_and_query().unwrap().to_string();
+            if !form.is_empty() {
+                path = format!("{path}?{}", std::str::from_utf8(&form).unwrap());
+            }
+            asked.lock().unwrap().push(Asked { path: path.clone(), headers: head.headers });
+            match answers(&path) {
                 Some(answer) => Ok::<_, Infallible>(answer),
                 None => std::future::pending().await,
             }

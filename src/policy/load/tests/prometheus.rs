@@ -47,7 +47,7 @@ fn evidence_may_be_required_where_it_can_be_had() {
 #[case::user_info("{prometheus: {query_url: 'http://gpu:hunter2@p'}}", 36, "remove it and use http.basic_auth")]
 #[case::query("{prometheus: {query_url: 'http://p/?a'}}", 36, "has a query or a fragment")]
 #[case::rules("{prometheus: {query_url: 'http://p', rules_url: 'ftp://p'}}", 59, "is not an http or https URL")]
-#[case::matcher("{prometheus: {query_url: 'http://p', selector: ['a=b', 'a b']}}", 67, "expected one of =, !=, =~ or !~")]
+#[case::matcher("{prometheus: {query_url: 'http://p', selector: ['a=b', 'a b']}}", 68, "expected one of =, !=, =~ or !~")]
 #[case::metric("{prometheus: {query_url: 'http://p', selector: [__name__=up]}}", 58, "a selector cannot name metrics")]
 #[case::often("{prometheus: {query_url: 'http://p', poll_interval: 4s}}", 62, "is out of range; write 5s to 10m")]
 #[case::seldom("{prometheus: {query_url: 'http://p', poll_interval: 11m}}", 62, "is out of range; write 5s to 10m")]
@@ -67,6 +67,7 @@ fn a_secret_of_prometheus_is_not_shown_either() {
     );
     let shown = refused(&text).to_string();
     assert!(shown.contains("not shown, since it may hold a secret") && !shown.contains("hunter2"), "{shown}");
-    let found = prometheus("sources: {prometheus: {query_url: 'http://p', http: {basic_auth: {username: a, password: hunter2}}}}");
+    let found =
+        prometheus("sources: {prometheus: {query_url: 'http://p', http: {basic_auth: {username: a, password: hunter2}}}}");
     assert!(found.http.holds_secrets() && !format!("{found:?}").contains("hunter2"));
 }

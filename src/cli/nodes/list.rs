@@ -1,0 +1,187 @@
+//! `nodes list`: which nodes are not free, since when, by what, and what each waits for.
+
+use std::collections::BTreeMap;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Failure, LiveSources, evidence, json, short_subject, short_uuid, time};
+use crate::{
+    cli::{Output, printable},
+    engine::{Clock, SystemClock},
+    locate::{Gpu, NodeFacts, NodeName},
+    policy::Config,
+    quarantine::{Claim, ClaimState, Known, NodeState, NodeView, evidence::Shown, limit},
+};
+
+/// List nodes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    sources: LiveSources,
+    /// Free nodes as well.
+    #[arg(long)]
+    all: bool,
+    /// Only nodes in these states, separated by commas.
+    #[arg(long = "state", value_name = "STATE", value_delimiter = ',', value_parser = states())]
+    states: Vec<NodeState>,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value = "text")]
+    output: Output,
+}
+
+fn states() -> impl TypedValueParser<Value = NodeState> {
+    let known = PossibleValuesParser::new(NodeState::ALL.map(NodeState::as_str));
+    // What is none of them does not come here.
+    known.map(|word| NodeState::ALL.into_iter().find(|s| s.as_str() == word).unwrap_or(NodeState::Free))
+}
+
+#[derive(Serialize)]
+struct Nodes<'a> {
+    nodes: Vec<&'a NodeView>,
+}
+
+pub(super) async fn run(args: &Args) -> Result<String, Failure> {
+    let opened = args.sources.open().await?;
+    let (nodes, unreadable) = opened.place.list().await?;
+    for why in &unreadable {
+        eprintln!("{}", printable(&format!("left out: {why}")));
+    }
+    let (config, now) = (&opened.config, SystemClock.now());
+    let shown = evidence::ask(&nodes.iter().collect::<Vec<_>>(), &nodes, config, now).await;
+    let listing = Listing::of(&nodes, config, &shown, now);
+    match args.output {
+        Output::Json => json(&Nodes { nodes: listing.chosen(args.all, &args.states) }),
+        Output::Text => Ok(listing.text(args.all, &args.states)),
+    }
+}
+
+/// The nodes that are ours or bear our record, those that are not free first.
+pub(super) struct Listing<'a> {
+    config: &'a Config,
+    views: Vec<NodeView>,
+    in_cluster: usize,
+}
+
+impl<'a> Listing<'a> {
+    pub(super) fn of(nodes: &[NodeFacts], config: &'a Config, shown: &BTreeMap<NodeName, Shown>, now: Timestamp) -> Self {
+        let known = |node: &NodeFacts| Known { shown: shown.get(&node.name), ..Known::default() };
+        let views = nodes.iter().map(|node| NodeView::knowing(node, config, known(node), now));
+        let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || !is_quiet(v) || v.has_record()).collect();
+        views.sort_by_cached_key(|v| (rank(v), v.name.clone()));
+        Self { config, views, in_cluster: nodes.len() }
+    }
+
+    fn chosen(&self, all: bool, states: &[NodeState]) -> Vec<&NodeView> {
+        let wanted = |v: &&NodeView| if states.is_empty() { all || !is_quiet(v) } else { states.contains(&v.state) };
+        self.views.iter().filter(wanted).collect()
+    }
+
+    pub(super) fn text(&self, all: bool, states: &[NodeState]) -> String {
+        let chosen = self.chosen(all, states);
+        let mut lines = Vec::new();
+        if !chosen.is_empty() {
+            let head = ["NODE", "STATE", "SINCE", "FAULT", "WAITING FOR"].map(str::to_owned);
+            let rows: Vec<[String; 5]> = std::iter::once(head).chain(chosen.iter().map(|v| row(v))).collect();
+            let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+            let widths = [width(0), width(1), width(2), width(3)];
+            for [node, state, since, fault, waiting] in &rows {
+                let [a, b, c, d] = widths;
+                lines.push(format!("{node:a$}  {state:b$}  {since:c$}  {fault:d$}  {waiting}"));
+            }
+            lines.push(String::new());
+        }
+        lines.extend(self.summary(chosen.len(), all, states));
+        lines.iter().map(|line| printable(line.trim_end()) + "\n").collect()
+    }
+
+    fn summary(&self, shown: usize, all: bool, states: &[NodeState]) -> Vec<String> {
+        let in_scope = self.views.iter().filter(|v| v.in_scope).count();
+        let total = self.in_cluster;
+        if in_scope == 0 {
+            let scope = &self.config.scope.nodes;
+            return vec![
+                format!(
+                    "No node is in scope: of the {total} in the cluster none matches scope.nodes {scope}, or all are excluded."
+                ),
+                "Compare with `kubectl get nodes --show-labels`, and check that this is the right cluster.".to_owned(),
+            ];
+        }
+        let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
+        for view in &self.views {
+            *counts.entry(view.state).or_default() += 1;
+        }
+        let counted: Vec<String> = counts.iter().map(|(state, n)| format!("{n} {state}")).collect();
+        let (isolated, room) = (self.views.iter().filter(|v| v.isolated).count(), limit(&self.config.guard, in_scope));
+        let mut lines = vec![format!(
+            "{}: {}. The guard lets {room} be isolated, {isolated} are.",
+            nodes(self.views.len()),
+            counted.join(", ")
+        )];
+        lines.push(match (shown, states.is_empty(), all) {
+            (0, true, _) => "Nothing is isolated and nothing waits. --all lists the free nodes as well.".to_owned(),
+            (0, false, _) => "None is in the state that --state asks for.".to_owned(),
+            (_, true, false) => {
+                "`gpu-quarantine nodes show NODE` tells the whole story of one; --all lists the free ones too.".to_owned()
+            }
+            _ => "`gpu-quarantine nodes show NODE` tells the whole story of one.".to_owned(),
+        });
+        lines
+    }
+}
+
+fn nodes(count: usize) -> String {
+    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
+}
+
+/// Whether there is nothing to tell of it.
+fn is_quiet(view: &NodeView) -> bool {
+    view.state == NodeState::Free && view.waiting_for == "nothing"
+}
+
+/// What a person should look at first comes first; what is not ours, of another instance for one, comes last.
+fn rank(view: &NodeView) -> usize {
+    match view.state {
+        _ if !view.in_scope => 8,
+        NodeState::Suspect => 0,
+        NodeState::Isolated => 1,
+        NodeState::Pending => 2,
+        NodeState::Clearing => 3,
+        NodeState::Held => 4,
+        NodeState::Ignored => 5,
+        NodeState::Free if !is_quiet(view) => 6,
+        NodeState::Free => 7,
+    }
+}
+
+fn row(view: &NodeView) -> [String; 5] {
+    let waiting = match &view.waiting_for {
+        nothing if is_quiet(view) && view.unschedulable => format!("{nothing} (cordoned by somebody else)"),
+        waiting => waiting.clone(),
+    };
+    // The story of the node has them whole.
+    let uuids = view.claims.iter().filter_map(|c| match &c.gpu {
+        Some(Gpu::Uuid(uuid)) => Some(uuid.as_str()),
+        _ => None,
+    });
+    let waiting = uuids.fold(waiting, |waiting, uuid| waiting.replace(uuid, short_uuid(uuid)));
+    let since = since(view).map_or_else(|| "-".to_owned(), time);
+    [view.name.to_string(), view.state.to_string(), since, fault(view), waiting]
+}
+
+/// Since when it has been in our hands.
+pub(super) fn since(view: &NodeView) -> Option<Timestamp> {
+    let oldest = view.claims.iter().filter(|c| c.state != ClaimState::Released).map(|c| c.since).min();
+    view.isolated_at.or(view.pending_since).or(oldest)
+}
+
+/// The claim that speaks for the node, and how many more there are.
+fn fault(view: &NodeView) -> String {
+    let rank = |c: &&Claim| (c.state != ClaimState::Firing, !c.action.isolates(), c.since);
+    let Some(first) = view.claims.iter().min_by_key(rank) else { return "-".to_owned() };
+    match view.claims.len() {
+        1 => short_subject(first),
+        n => format!("{} and {} more", short_subject(first), n - 1),
+    }
+}
