@@ -16,9 +16,9 @@ use serde_json::Value;
 
 use crate::{
     harness::{RECORD, TAINT},
-    sequence::{ALERTS, NODES, node_of},
+    sequence::{ALERTS, NODES, generation_of, node_of},
     source::Listed,
-    wording::node_name,
+    wording::{alertname, node_name, uuid},
 };
 
 /// The hold-down of the configuration.
@@ -86,11 +86,10 @@ impl Seen {
     }
 
     /// Whether a person released the claim of this alert.
-    pub(crate) fn is_released(&self, fingerprint: &str) -> bool {
+    pub(crate) fn is_released(&self, alert: usize) -> bool {
+        let gpu = generation_of(alert).map(uuid);
         let mut claims = self.record["claims"].as_array().into_iter().flatten();
-        claims.any(|c| {
-            c["state"] == "released" && c["members"].as_array().is_some_and(|m| m.iter().any(|m| m["fp"] == fingerprint))
-        })
+        claims.any(|c| c["state"] == "released" && c["alert"] == alertname(alert) && c["gpu"].as_str() == gpu.as_deref())
     }
 
     pub(crate) fn member(&self, fingerprint: &str) -> Option<bool> {
@@ -166,7 +165,10 @@ impl Promises {
             }
             let word = &mut self.words[*alert];
             if *fires {
-                word.fires = Some(now);
+                // What a person released is left alone.
+                if !node.is_released(*alert) {
+                    word.fires = Some(now);
+                }
             } else if node.member(fingerprint) != Some(true) {
                 word.may_begin = false;
             }
@@ -203,7 +205,7 @@ impl Promises {
             match listed.iter().find(|l| l.alert == alert) {
                 Some(l) if l.muted.is_none() => {
                     word.may_begin = true;
-                    if taken && !node.ignored {
+                    if taken && !node.ignored && !node.is_released(alert) {
                         word.fires = Some(now);
                     }
                 }
@@ -272,7 +274,7 @@ impl Promises {
             }
             if was.tainted && !is.tainted {
                 // What a person released once is left alone until it was seen to end.
-                let counts = |a: &usize| !was.is_released(&self.fingerprints[*a]);
+                let counts = |a: &usize| !was.is_released(*a);
                 if let Some(a) = alerts().filter(counts).find(|a| self.words[*a].fires.is_some_and(|at| now - at < HOLD_DOWN)) {
                     let at = self.words[a].fires;
                     return Err(format!("P4: {name} was released at {now}, and alert {a} was told to fire at {at:?}"));

@@ -159,7 +159,7 @@ impl Proofs {
         if now - machines.changed[node] < HOLD_DOWN {
             return Err(format!("P4: {name} was released at {now}, and booted at {}", machines.changed[node]));
         }
-        let counts = |a: &usize| self.told[*a].stands && !was.is_released(&self.fingerprints[*a]);
+        let counts = |a: &usize| self.told[*a].stands && !was.is_released(*a);
         for alert in of(node).filter(counts) {
             if let Some(why) = self.forbids(alert, now, machines) {
                 return Err(format!("P4: {name} was released at {now}, but of alert {alert} {why}: {}", was.record));
