@@ -110,6 +110,32 @@ impl EventResult {
     }
 }
 
+/// What a write of the ledger came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LedgerResult {
+    /// It was written.
+    Ok,
+    /// Somebody else wrote meanwhile.
+    Conflict,
+    /// It could not be read or written.
+    Failed,
+    /// What stood there could not be used, and was kept beside the new one.
+    Unreadable,
+}
+
+impl LedgerResult {
+    const ALL: [Self; 4] = [Self::Ok, Self::Conflict, Self::Failed, Self::Unreadable];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Conflict => "conflict",
+            Self::Failed => "failed",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
 /// What a pull from Alertmanager came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PullResult {
@@ -148,6 +174,7 @@ pub struct Metrics {
     write_failures: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
     events: Family<ByResult, Counter>,
+    ledger_writes: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
     pulls: Family<ByResult, Counter>,
     pull_configured: Gauge,
@@ -192,6 +219,7 @@ impl Metrics {
             write_failures: Family::default(),
             nodes: Family::default(),
             events: Family::default(),
+            ledger_writes: Family::default(),
             heartbeat: Gauge::default(),
             pulls: Family::default(),
             pull_configured: Gauge::default(),
@@ -241,6 +269,7 @@ impl Metrics {
             "Calls to the API server, by verb and outcome",
             m.kubernetes.clone(),
         );
+        registry.register("ledger_writes", "Writes of the ledger, by what they came to", m.ledger_writes.clone());
         registry.register("heartbeat_timestamp_seconds", "When a heartbeat alert last arrived", m.heartbeat.clone());
         registry.register("pulls", "Pulls from Alertmanager, by what they came to", m.pulls.clone());
         registry.register(
@@ -295,6 +324,9 @@ impl Metrics {
         }
         for result in EventResult::ALL {
             drop(self.events.get_or_create(&ByResult { result: result.as_str() }));
+        }
+        for result in LedgerResult::ALL {
+            drop(self.ledger_writes.get_or_create(&ByResult { result: result.as_str() }));
         }
         for result in PullResult::ALL {
             drop(self.pulls.get_or_create(&ByResult { result: result.as_str() }));
@@ -372,6 +404,10 @@ impl Metrics {
 
     pub(crate) fn event(&self, result: EventResult) {
         self.events.get_or_create(&ByResult { result: result.as_str() }).inc();
+    }
+
+    pub(crate) fn ledger(&self, result: LedgerResult) {
+        self.ledger_writes.get_or_create(&ByResult { result: result.as_str() }).inc();
     }
 
     #[cfg(test)]

@@ -1,6 +1,8 @@
 //! `nodes` on the embedded cluster: what can be read is shown, and what would be written is refused. `tests/kubernetes/commands.rs` has
 //! the commands on a real API server.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests, but clippy knows only the functions marked so")]
+
 use serde_json::Value;
 
 #[path = "support/command.rs"]

@@ -216,13 +216,15 @@ async fn without_peers_it_says_what_it_cannot_promise_and_nobody_can_be_asked() 
 async fn a_recording_never_holds_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let (config, recording) = (dir.path().join("config.yaml"), dir.path().join("recording"));
-    let sources = "sources: {alertmanagers: {urls: ['http://127.0.0.1:1'], receiver: gpu-quarantine, \
-                   http: {authorization: {credentials: hush}}}}\n";
-    fs::write(&config, format!("{CONFIG}{sources}")).unwrap();
-    let mut command = serve(&config);
-    command.args(["--web.listen-address", "127.0.0.1:0", "--record"]).arg(&recording);
-    let (code, _, err) = run(&mut command);
-    assert_eq!(code, Some(2), "{err}");
-    assert!(err.contains("credentials_file") && !err.contains("hush"), "{err}");
-    assert!(!recording.exists());
+    let alertmanagers = "alertmanagers: {urls: ['http://127.0.0.1:1'], receiver: gpu-quarantine";
+    for source in [alertmanagers, "prometheus: {query_url: 'http://127.0.0.1:1'"] {
+        let sources = format!("sources: {{{source}, http: {{authorization: {{credentials: hush}}}}}}}}\n");
+        fs::write(&config, format!("{CONFIG}{sources}")).unwrap();
+        let mut command = serve(&config);
+        command.args(["--web.listen-address", "127.0.0.1:0", "--record"]).arg(&recording);
+        let (code, _, err) = run(&mut command);
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains("credentials_file") && !err.contains("hush"), "{err}");
+        assert!(!recording.exists());
+    }
 }

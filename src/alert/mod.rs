@@ -20,7 +20,7 @@ pub use groups::{
 pub use labels::Labels;
 pub use matcher::{Matcher, MatcherError, Op};
 pub use pulled::{Pull, Pulled};
-pub use recovery_query::RecoveryQuery;
+pub use recovery_query::{RecoveryQuery, reads};
 pub use wire::{BodyError, Delivery, InvalidAlert, parse_body};
 
 /// The name of the label that holds the name of the rule.

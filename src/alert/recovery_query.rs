@@ -58,9 +58,15 @@ impl RecoveryQuery {
     /// Whether that metric is read, or at least its name stands there.
     #[must_use]
     pub fn reads(&self, metric: &str) -> bool {
-        let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
-        !metric.is_empty() && self.0.split(|c| !in_name(c)).any(|word| word == metric)
+        reads(&self.0, metric)
     }
+}
+
+/// Whether that metric is read by this PromQL, or at least its name stands there.
+#[must_use]
+pub fn reads(promql: &str, metric: &str) -> bool {
+    let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+    !metric.is_empty() && promql.split(|c| !in_name(c)).any(|word| word == metric)
 }
 
 /// Whether a series is selected anywhere.

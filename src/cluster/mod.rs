@@ -5,6 +5,7 @@
 mod facts;
 mod json;
 pub mod kubernetes;
+mod ledger;
 pub mod snapshot;
 
 use std::{collections::BTreeSet, fmt::Debug, sync::RwLock};
@@ -15,9 +16,10 @@ use serde_json::Value;
 
 use crate::{
     locate::{ExporterPod, Inventory, NodeFacts, NodeName, Taint},
-    policy::Selector,
+    policy::{LedgerPlace, Selector},
 };
 pub use facts::{FactsError, exporter_pod, node_facts};
+pub use ledger::{LedgerError, LedgerWrite, StoredText};
 pub use json::{node_json, pod_json};
 
 /// A call to the cluster that did not do what was asked.
@@ -117,6 +119,16 @@ pub trait Cluster: Send + Sync + Debug {
         _now: Timestamp,
     ) -> BoxFuture<'a, Vec<String>> {
         Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// Read the ledger; `None` if there is none.
+    fn read_ledger<'a>(&'a self, _place: &'a LedgerPlace) -> BoxFuture<'a, Result<Option<StoredText>, LedgerError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Write the ledger over the version that was read. Errors with [`LedgerError::Conflict`] if there is another one.
+    fn write_ledger<'a>(&'a self, _place: &'a LedgerPlace, _write: LedgerWrite<'a>) -> BoxFuture<'a, Result<(), LedgerError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// The pods that any of the selectors matches and that are bound to a node.

@@ -64,18 +64,19 @@ impl Engine {
 
     /// Look at a node, with all that is known about it.
     pub(super) fn view(&self, node: &NodeFacts, config: &Config, now: Timestamp) -> NodeView {
-        self.knowing(&node.name, config, |known| NodeView::knowing(node, config, known, now))
+        self.knowing(node, config, |known| NodeView::knowing(node, config, known, now))
     }
 
     /// Do something with all that is known about a node.
-    pub(super) fn knowing<T>(&self, name: &NodeName, config: &Config, then: impl FnOnce(Known<'_>) -> T) -> T {
-        let unheard = self.unheard(config);
+    pub(super) fn knowing<T>(&self, node: &NodeFacts, config: &Config, then: impl FnOnce(Known<'_>) -> T) -> T {
+        let (name, unheard) = (&node.name, self.unheard(config));
+        let of_machine = self.of_machine(node);
         // Copies, which only few nodes have: deciding under the lock would put all nodes in a row.
         let (shown, rendered) = {
             let evidence = lock(&self.evidence);
             (evidence.shown.get(name).cloned(), evidence.rendered.get(name).cloned().unwrap_or_default())
         };
-        then(Known { shown: shown.as_ref(), unheard: unheard.as_deref(), rendered: &rendered })
+        then(Known { shown: shown.as_ref(), unheard: unheard.as_deref(), rendered: &rendered, ..of_machine.known() })
     }
 
     fn unheard(&self, config: &Config) -> Option<String> {
@@ -107,9 +108,10 @@ impl Engine {
 
     fn question(&self, name: &NodeName, nodes: &Inventory, config: &Config, now: Timestamp) -> Option<(Question, Vec<String>)> {
         let node = nodes.get(name)?;
+        let past = self.past_of(node);
         let question = match &self.shadow {
-            Some(shadow) => question(&lock(shadow).over(node, config), config, now),
-            None => question(node, config, now),
+            Some(shadow) => question(&lock(shadow).over(node, config), config, &past, now),
+            None => question(node, config, &past, now),
         };
         Some((question?, names_in_monitoring(node, nodes)))
     }

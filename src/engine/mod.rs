@@ -9,6 +9,7 @@ mod damper;
 mod deliver;
 mod evidence;
 mod fleet;
+mod ledger;
 mod node;
 mod notices;
 mod parked;
@@ -49,6 +50,7 @@ use damper::Damper;
 use evidence::Evidence;
 pub(crate) use fleet::Busy;
 use fleet::Fleet;
+use ledger::Book;
 use node::Done;
 use parked::Parked;
 use pull::Recent;
@@ -118,6 +120,9 @@ pub struct Engine {
     /// Nodes on which nothing is begun, by the last pull, and why.
     vetoed: Mutex<BTreeMap<NodeName, String>>,
     evidence: Mutex<Evidence>,
+    book: Mutex<Book>,
+    /// Held while the ledger is read and written.
+    ledger_turn: tokio::sync::Mutex<()>,
     /// Nothing is released before the first complete pull.
     after_a_pull: bool,
     /// There was one.
@@ -158,6 +163,7 @@ impl Engine {
     /// An engine on a cluster. Call [`Engine::refresh`] before the first delivery.
     #[must_use]
     pub fn new(cluster: Arc<dyn Cluster>, config: Config, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, sink: StepSink) -> Self {
+        let book = Book::new(&config.instance);
         Self {
             cluster,
             config: ArcSwap::from_pointee(config),
@@ -169,6 +175,8 @@ impl Engine {
             recent: Mutex::default(),
             vetoed: Mutex::default(),
             evidence: Mutex::default(),
+            book: Mutex::new(book),
+            ledger_turn: tokio::sync::Mutex::default(),
             after_a_pull: false,
             heard_all: Mutex::default(),
             clusters_seen: Mutex::default(),
@@ -326,6 +334,7 @@ impl Engine {
                         Some(shadow) => self.view(&lock(shadow).over(node, &config), &config, now),
                         None => self.view(node, &config, now),
                     };
+                    self.note_in_ledger(node, &view, now);
                     if !fleet.has_seen(&node.name, &node.resource_version) {
                         foreign.push(Foreign::Is(Arc::clone(node)));
                     }
@@ -356,6 +365,7 @@ impl Engine {
             self.tell(notice, &config);
         }
         self.decide_again(&to_decide).await;
+        self.take_over_heirs().await;
         others
     }
 
@@ -423,6 +433,9 @@ impl Engine {
 
     /// Let nodes in that wait for a slot, in order, as far as there is room.
     async fn admit_waiting(&self) {
+        if self.paused().is_some() {
+            return;
+        }
         let waiting = lock(&self.fleet).waiting();
         for name in waiting {
             let limits = self.config().guard;
@@ -464,9 +477,12 @@ impl Engine {
                 view.waiting_for.clone_from(why);
             }
         }
-        let fleet = lock(&self.fleet);
+        let (fleet, paused) = (lock(&self.fleet), self.paused());
         for view in views.iter_mut().filter(|v| v.state == NodeState::Pending) {
-            view.waiting_for = format!("room: {}", fleet.slots(&view.name, &limits).refusal());
+            view.waiting_for = match &paused {
+                Some(pause) => format!("the end of the pause: {pause}"),
+                None => format!("room: {}", fleet.slots(&view.name, &limits).refusal()),
+            };
         }
         views
     }

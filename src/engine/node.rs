@@ -12,7 +12,7 @@ use crate::{
     locate::{NodeFacts, NodeName},
     notice::Change,
     policy::Config,
-    quarantine::{Context, Decision, Effect, Heard, Outcome, Told, Verdict, decide},
+    quarantine::{Context, Decision, Effect, Heard, Known, Outcome, Told, Verdict, decide},
 };
 
 /// How often a node is read and decided again before the delivery is given back. With 20 writers on one node the unluckiest
@@ -149,11 +149,12 @@ impl Engine {
     }
 
     fn decide_with_slots(&self, node: &NodeFacts, heard: &[Heard<'_>], told: Told<'_>, config: &Config) -> Decision {
+        let left_behind = self.left_behind(node);
         let mut fleet = lock(&self.fleet);
         let slots = fleet.slots(&node.name, &config.guard);
         let begin = Instant::now();
-        let decision = self.knowing(&node.name, config, |known| {
-            decide(node, heard, &Context { config, slots, now: self.clock.now(), told, known })
+        let decision = self.knowing(node, config, |known| {
+            decide(node, heard, &Context { config, slots, now: self.clock.now(), told, known: Known { left_behind: left_behind.as_ref(), ..known } })
         });
         self.metrics.decided_in(begin.elapsed());
         if matches!(&decision.effect, Some((Effect::Isolate, ..))) {
@@ -165,6 +166,7 @@ impl Engine {
     pub(super) fn seen(&self, node: &NodeFacts, config: &Arc<Config>) {
         let now = self.clock.now();
         let view = self.view(node, config, now);
+        self.note_in_ledger(node, &view, now);
         let (lasting, released) = {
             let mut fleet = lock(&self.fleet);
             fleet.update(&view, &node.resource_version);

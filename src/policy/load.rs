@@ -11,7 +11,7 @@ use self::report::{MAX_PROBLEMS, Place, Source};
 use super::{
     Config, Events, GuardLimits, Isolation, Locate, ManagerPattern, Release, Requirement, Scope, Selector, SelectorError,
     names::{flaw_in_domain, flaw_in_key, flaw_in_value},
-    raw::{Opt, RawConfig, RawEvents, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint, Texts},
+    raw::{Opt, RawConfig, RawEvents, RawFlapping, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint, Texts},
 };
 use crate::alert::{Matcher, MatcherError};
 
@@ -19,6 +19,7 @@ mod alertmanagers;
 mod http_client;
 mod policies;
 mod prometheus;
+mod recurrence;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -133,6 +134,9 @@ impl Check<'_> {
         let scope = self.scope(raw.scope.unwrap_or_default());
         let isolation = self.isolation(raw.isolation.unwrap_or_default(), domain.as_deref().unwrap_or(DEFAULT_DOMAIN));
         let release = self.release(raw.release.as_ref());
+        let flapping = raw.release.as_ref().and_then(|r| r.value.flapping.as_ref());
+        let flapping = self.flapping(flapping.map(|f| &f.value).unwrap_or(&RawFlapping::default()));
+        let ledger = self.ledger(raw.ledger.unwrap_or_default());
         let locate = self.locate(raw.locate.unwrap_or_default());
         let guard = self.guard(raw.guard.unwrap_or_default());
         let human_managers = self.human_managers(raw.people.unwrap_or_default());
@@ -154,6 +158,8 @@ impl Check<'_> {
             scope: scope?,
             isolation: isolation?,
             release: release?,
+            flapping: flapping?,
+            ledger: ledger?,
             locate: locate?,
             guard: guard?,
             human_managers: human_managers?,

@@ -35,6 +35,10 @@ pub struct Config {
     pub isolation: Isolation,
     /// When a node is given back, unless a policy says otherwise.
     pub release: Release,
+    /// When a fault that comes back makes a release harder.
+    pub flapping: Flapping,
+    /// Where the history of machines is kept.
+    pub ledger: LedgerPlace,
     /// How labels are mapped to nodes and GPUs.
     pub locate: Locate,
     /// How many nodes may be isolated.
@@ -80,6 +84,32 @@ pub struct Release {
     pub after: Duration,
     /// What must be shown besides. Never empty.
     pub require: BTreeSet<Requirement>,
+}
+
+/// When a fault that comes back makes a release harder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flapping {
+    /// Releases count that lie so shortly before the fault began.
+    pub within: Duration,
+    /// From so many releases on each doubles the hold-down; 0 for never.
+    pub longer_after: u32,
+    /// From so many releases on a person decides; 0 for never.
+    pub person_after: u32,
+}
+
+/// The ConfigMap with the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerPlace {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for LedgerPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 /// What a release needs besides the hold-down.

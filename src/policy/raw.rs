@@ -23,6 +23,7 @@ pub(super) struct RawConfig {
     pub(super) scope: Option<RawScope>,
     pub(super) isolation: Option<RawIsolation>,
     pub(super) release: Opt<RawRelease>,
+    pub(super) ledger: Option<RawLedger>,
     pub(super) locate: Option<RawLocate>,
     pub(super) guard: Option<RawGuard>,
     pub(super) people: Option<RawPeople>,
@@ -59,6 +60,22 @@ pub(super) struct RawTaint {
 pub(super) struct RawRelease {
     pub(super) after: Opt<String>,
     pub(super) require: Opt<Texts>,
+    pub(super) flapping: Opt<RawFlapping>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFlapping {
+    pub(super) within: Opt<String>,
+    pub(super) longer_after: Opt<String>,
+    pub(super) person_after: Opt<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLedger {
+    pub(super) namespace: Opt<String>,
+    pub(super) name: Opt<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -141,6 +141,9 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
         Stored::None | Stored::Untouchable(_) => (None, None),
     };
     let mut next = Next::of(node, old.clone().unwrap_or_else(|| Record::new(&ctx.config.instance, node)));
+    if let (None, Some(open), Standing::InScope) = (&old, ctx.known.left_behind, &standing) {
+        next.take_over(node, open, ctx);
+    }
     note_machine(&mut next.record, node, ctx.now);
     let no_new_claims = match &standing {
         Standing::OutOfScope(why) => Some(why.as_str()),
@@ -182,7 +185,7 @@ fn wanted(record: &Record) -> Option<&Claim> {
 }
 
 /// The same, of those claims.
-fn strongest(record: &Record, counts: impl Fn(&Claim) -> bool) -> Option<&Claim> {
+pub(super) fn strongest(record: &Record, counts: impl Fn(&Claim) -> bool) -> Option<&Claim> {
     let live = record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates() && counts(c));
     // Of equals `max_by` takes the last; the first is the one that the body named first.
     live.rev().max_by(|a, b| a.action.cmp(&b.action).then(b.since.cmp(&a.since)))
@@ -193,13 +196,19 @@ pub(super) struct Next {
     pub(super) record: Record,
     pub(super) taints: Vec<Taint>,
     pub(super) unschedulable: bool,
-    effect: Option<(Effect, Option<String>, String)>,
+    pub(super) effect: Option<(Effect, Option<String>, String)>,
 }
 
 impl Next {
     /// The node as it is, with its record.
     pub(super) fn of(node: &NodeFacts, record: Record) -> Self {
         Self { record, taints: node.taints.clone(), unschedulable: node.unschedulable, effect: None }
+    }
+
+    /// Why this node may not be isolated now, if so.
+    pub(super) fn refusal(&self, ctx: &Context<'_>) -> Option<String> {
+        let full = || (!ctx.slots.admits()).then(|| ctx.slots.refusal());
+        ctx.known.paused.map(str::to_owned).or_else(full)
     }
 
     /// Claims follow their members; our clock says when they cleared.
@@ -331,6 +340,9 @@ impl Next {
         }
         // Nothing of ours stands on the node, so there is nothing to hold down.
         self.record.claims.retain(|c| c.state != ClaimState::Cleared);
+        if self.record.claims.is_empty() {
+            self.record.former = None;
+        }
         let Some((policy, action, reason)) =
             wanted(&self.record).map(|c| (c.policy.clone(), c.action, c.subject())).filter(|_| barred.is_none())
         else {
@@ -342,15 +354,17 @@ impl Next {
             self.record.overflow &= !self.record.claims.is_empty();
             return;
         };
-        if ctx.slots.admits() {
-            self.isolate(node, ctx, &policy);
-            self.effect = Some((Effect::Isolate, Some(policy), format!("{reason} ({action})")));
-        } else if !was_pending {
-            self.effect = Some((Effect::Refuse, Some(policy), ctx.slots.refusal()));
+        match self.refusal(ctx) {
+            None => {
+                self.isolate(node, ctx, &policy);
+                self.effect = Some((Effect::Isolate, Some(policy), format!("{reason} ({action})")));
+            }
+            Some(why) if !was_pending => self.effect = Some((Effect::Refuse, Some(policy), why)),
+            Some(_) => {}
         }
     }
 
-    fn isolate(&mut self, node: &NodeFacts, ctx: &Context<'_>, policy: &str) {
+    pub(super) fn isolate(&mut self, node: &NodeFacts, ctx: &Context<'_>, policy: &str) {
         let (standing, ours) = self.our_taint(ctx, policy);
         self.taints.extend(ours.clone());
         let cordon = ctx.config.isolation.cordon && !node.unschedulable;
@@ -379,6 +393,7 @@ impl Next {
             self.unschedulable = false;
         }
         self.record.before = None;
+        self.record.former = None;
         self.record.overflow = false;
         self.end_episodes(by, ctx.now);
         self.effect = Some((Effect::Release, policy, reason));

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    claim::{Claim, ClaimState},
+    claim::{Claim, ClaimState, Episode},
     record::{Record, Stored, read},
     release::{hold_down, later, requires_evidence},
 };
@@ -190,7 +190,7 @@ impl FromIterator<Timestamp> for Series {
 
 /// What is to be asked about a node now; `None` if its release needs no evidence, or waits for something else first.
 #[must_use]
-pub fn question(node: &NodeFacts, config: &Config, now: Timestamp) -> Option<Question> {
+pub fn question(node: &NodeFacts, config: &Config, past: &[Episode], now: Timestamp) -> Option<Question> {
     let text = node.annotations.get(&config.annotation(super::decide::RECORD)).map(String::as_str);
     let Stored::Ours(record) = read(text, node, &config.instance) else { return None };
     record.added.as_ref()?;
@@ -209,7 +209,7 @@ pub fn question(node: &NodeFacts, config: &Config, now: Timestamp) -> Option<Que
         })
         .collect();
     let from = claims.iter().map(|c| c.since).min()?;
-    let range = Range::of(from, now, hold_down(&record, config));
+    let range = Range::of(from, now, hold_down(&record, config, past));
     let (node_name, uid, gpus) = (node.name.clone(), node.uid.clone(), record.gpus.max(node.gpus));
     // At first there is no step yet.
     (range.from <= range.to).then_some(Question { node: node_name, uid, at: now, gpus, range, claims })

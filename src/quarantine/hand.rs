@@ -69,9 +69,16 @@ pub struct Hand<'a> {
 }
 
 /// Why a command does nothing to a node: a sentence without a full stop.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(pub String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 /// What the node is to us, which says what its release means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

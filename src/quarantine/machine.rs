@@ -31,7 +31,7 @@ pub(super) fn note_machine(record: &mut Record, node: &NodeFacts, now: Timestamp
 }
 
 /// An index names a GPU only until the node reboots: afterwards such a claim is one on the node as a whole.
-fn widen(record: &mut Record) {
+pub(super) fn widen(record: &mut Record) {
     let (by_index, mut claims): (Vec<Claim>, Vec<Claim>) =
         record.claims.drain(..).partition(|c| matches!(c.gpu, Some(Gpu::Index(_))));
     for mut claim in by_index {

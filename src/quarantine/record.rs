@@ -50,6 +50,9 @@ pub struct Record {
     /// may be lost to Kubernetes as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
+    /// The Node that the machine had before, whose claims these are; only while they stand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former: Option<Unknown>,
     /// Past episodes, oldest first, as many as fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Episode>,
@@ -199,6 +202,7 @@ impl Record {
             claims: Vec::new(),
             overflow: false,
             gpus: None,
+            former: None,
             history: Vec::new(),
             other: Unknown::new(),
         }
@@ -259,10 +263,12 @@ impl Record {
         const MEMBER: usize = 160;
         const TAINT: usize = 64;
         let mut length = FRAME + quoted(&self.owner) + quoted(&self.node.uid);
+        length += self.former.iter().flatten().map(|(key, value)| 16 + quoted(key) + value.as_str().map_or(0, quoted)).sum::<usize>();
         let identity = [&self.node.provider_id, &self.node.system_uuid, &self.node.boot_id];
         length += identity.into_iter().flatten().map(|text| 16 + quoted(text)).sum::<usize>();
         let (added, before) = (self.added.as_ref(), self.before.as_ref());
         let mut known = self.other.is_empty() && self.node.other.is_empty();
+        known &= self.former.iter().flatten().all(|(_, value)| value.is_string());
         known &= added.is_none_or(|a| a.other.is_empty()) && before.is_none_or(|b| b.other.is_empty());
         for taint in [added.and_then(|a| a.taint.as_ref()), before.and_then(|b| b.taint.as_ref())].into_iter().flatten() {
             known &= taint.other.is_empty();

@@ -7,9 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    claim::{Claim, ClaimState, MachineEvent, Recovery},
+    claim::{Claim, ClaimState, Episode, MachineEvent, Recovery},
     evidence::{Finding, Shown, needing},
+    ledger::Open,
     record::Record,
+    recurrence::{self, lengthened, releases},
     scope::word,
 };
 use crate::{
@@ -27,6 +29,12 @@ pub struct Known<'a> {
     pub unheard: Option<&'a str>,
     /// The annotation `recovery_query` of alerts as Prometheus itself renders it.
     pub rendered: &'a [(Fingerprint, String)],
+    /// Past episodes of its machine, besides those on its record.
+    pub past: &'a [Episode],
+    /// Why nothing new is begun, as a clause, if so.
+    pub paused: Option<&'a str>,
+    /// The claims that its machine had when its former Node was deleted.
+    pub left_behind: Option<&'a Open>,
 }
 
 /// What stands between an isolated node and its release.
@@ -92,9 +100,12 @@ pub(super) fn waits_for(node: &NodeFacts, record: &Record, config: &Config, know
         return Some(Wait::Overflow);
     }
     let shown = known.shown.filter(|shown| shown.uid == node.uid);
-    let needs = hold_down(record, config);
+    let needs = hold_down(record, config, known.past);
     let cleared = || record.claims.iter().filter(|c| c.state == ClaimState::Cleared);
     if let Some(asks) = cleared().find_map(|c| asks_for_a_person(c, shown, config)) {
+        return Some(Wait::Person(asks));
+    }
+    if let Some(asks) = recurrence::asks_for_a_person(record, known.past, config) {
         return Some(Wait::Person(asks));
     }
     if let Some(asks) = cleared().find_map(|c| asks_for_a_repair(c, shown)) {
@@ -105,7 +116,7 @@ pub(super) fn waits_for(node: &NodeFacts, record: &Record, config: &Config, know
     if shown.is_some() && lacks.as_ref().is_some_and(Wait::is_for_evidence) {
         return lacks;
     }
-    if let Some(due) = due(record, config).filter(|due| now < *due) {
+    if let Some(due) = due(record, config, known.past).filter(|due| now < *due) {
         return Some(Wait::HoldDown(due));
     }
     known.unheard.map(|why| Wait::Unheard(why.to_owned())).or(lacks)
@@ -117,15 +128,16 @@ pub(super) fn is_our_key(key: &str, config: &Config) -> bool {
 }
 
 /// When the hold-downs of all cleared claims are over.
-pub(super) fn due(record: &Record, config: &Config) -> Option<Timestamp> {
+pub(super) fn due(record: &Record, config: &Config, past: &[Episode]) -> Option<Timestamp> {
     // The longest hold-down of any claim, from the last clearing of any.
     let cleared = record.claims.iter().filter_map(Claim::evidence_since).max()?;
-    Some(later(cleared, hold_down(record, config)))
+    Some(later(cleared, hold_down(record, config, past)))
 }
 
-/// The longest hold-down of any claim.
-pub(super) fn hold_down(record: &Record, config: &Config) -> Duration {
-    record.claims.iter().flat_map(Claim::policies).map(|p| config.release_for(p).after).max().unwrap_or_default()
+/// The longest hold-down of any claim, longer for a node that flaps.
+pub(super) fn hold_down(record: &Record, config: &Config, past: &[Episode]) -> Duration {
+    let after = record.claims.iter().flat_map(Claim::policies).map(|p| config.release_for(p).after).max().unwrap_or_default();
+    lengthened(after, releases(record, past, &config.flapping), &config.flapping)
 }
 
 /// `at` plus a configured duration; the end of time instead of an overflow.

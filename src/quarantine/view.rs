@@ -11,6 +11,7 @@ use super::{
     evidence::needing,
     hand::orphan,
     record::{Record, Stored, read},
+    recurrence::flaps,
     release::{Known, Wait, due, forgotten_at, waits_for},
     scope::{Standing, standing, word},
 };
@@ -104,6 +105,15 @@ pub struct NodeView {
     /// Who keeps it, if it would be released now but for a person's word.
     #[serde(skip)]
     pub held_back: Option<String>,
+    /// How often it was released of late, as a clause, if it flaps.
+    #[serde(skip)]
+    pub flapping: Option<String>,
+    /// More alerts came than its record holds.
+    #[serde(skip)]
+    pub overflow: bool,
+    /// The most GPUs that were counted while a claim stands on it.
+    #[serde(skip)]
+    pub gpus: Option<u32>,
     /// Who silenced all that fires on it, or what inhibits or mutes it.
     #[serde(skip)]
     pub muted: Option<String>,
@@ -140,6 +150,9 @@ impl NodeView {
             unproven: None,
             unusable: false,
             held_back: None,
+            flapping: None,
+            overflow: false,
+            gpus: None,
             muted: None,
             in_scope: standing == Standing::InScope,
         };
@@ -215,14 +228,14 @@ impl NodeView {
                 self.state = NodeState::Held;
                 self.waiting_for = format!("a person to remove the annotation {}: {reason}", config.annotation("hold"));
             } else {
-                self.waiting_for = sentence(wait.as_ref(), &record, config);
+                self.waiting_for = sentence(wait.as_ref(), &record, config, known.past);
             }
             self.due = match wait {
                 Some(Wait::HoldDown(until)) => Some(until),
                 None => Some(now),
                 Some(Wait::Firing) => None,
                 // Nothing changes then, but a person is told that it waits for nobody else.
-                Some(_) => due(&record, config).filter(|at| now < *at),
+                Some(_) => due(&record, config, known.past).filter(|at| now < *at),
             };
             let tell = |what: fn(&Wait) -> bool| {
                 (wait.as_ref().is_some_and(what) && self.due.is_none()).then(|| self.waiting_for.clone())
@@ -246,6 +259,8 @@ impl NodeView {
         let forgotten = record.claims.iter().filter_map(|c| forgotten_at(c, config)).min();
         self.due = [self.due, forgotten].into_iter().flatten().min();
         self.muted = all_muted(&record);
+        self.flapping = flaps(&record, known.past, config);
+        (self.overflow, self.gpus) = (record.overflow, record.gpus);
         self.claims = record.claims;
         self.history = record.history;
     }
@@ -264,7 +279,7 @@ pub(crate) fn nothing_begun(subject: &str, why: &str) -> String {
     format!("nothing: {subject} is {why}, so nothing is begun for it")
 }
 
-fn sentence(wait: Option<&Wait>, record: &Record, config: &Config) -> String {
+fn sentence(wait: Option<&Wait>, record: &Record, config: &Config, past: &[Episode]) -> String {
     match wait {
         None => "its release, which is due".to_owned(),
         Some(Wait::Firing) => {
@@ -295,7 +310,9 @@ fn sentence(wait: Option<&Wait>, record: &Record, config: &Config) -> String {
         Some(Wait::HoldDown(until)) => {
             let shown = needing(record, config).next().map(|_| " and the fault is shown to be gone").unwrap_or_default();
             let at = if shown.is_empty() { "at" } else { "after" };
-            format!("the hold-down: released {at} {until} if nothing fires again{shown}")
+            let longer = flaps(record, past, config).filter(|_| config.flapping.longer_after > 0);
+            let longer = longer.map(|why| format!(" (longer than usual: it was {why})")).unwrap_or_default();
+            format!("the hold-down: released {at} {until} if nothing fires again{shown}{longer}")
         }
         Some(Wait::Unheard(why)) => format!("word of what fires: {why}"),
         Some(Wait::Proving { subject, lasted, needs }) => {

@@ -6,7 +6,14 @@ mod query;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
@@ -53,7 +60,8 @@ pub struct EvidenceClient {
 pub struct Rules {
     /// The alerts that fire and have a `recovery_query`.
     pub alerts: Vec<ActiveAlert>,
-    /// The rules that could not be evaluated, so that their alerts neither fire nor resolve for a reason.
+    /// The rules that could not be evaluated, and those that read from them: what they recorded is old for up to 5 minutes, and then
+    /// missing.
     pub failing: Vec<FailingRule>,
 }
 
@@ -120,28 +128,37 @@ impl EvidenceClient {
     /// Ask about one node, which labels may call by any of the names in `hosts`, in any case. What cannot be had says why, as a
     /// clause.
     pub async fn ask(&self, question: &Question, hosts: &[String]) -> NodeAnswers {
-        let presence = query::presence(self.settings(), &self.evidence.locate, hosts);
+        let not_asked = || Err("it was not asked".to_owned());
         let distinct: BTreeSet<&RecoveryQuery> = question.claims.iter().flat_map(|claim| &claim.queries).collect();
-        let texts: Vec<Result<String, String>> =
-            std::iter::once(presence).chain(distinct.iter().map(|query| Ok(query::recovery(query)))).collect();
-        let range = &question.range;
-        let mut answers: Vec<Result<Vec<Found>, String>> =
-            stream::iter(texts).map(|text| async move { self.matrix(text?, range).await }).buffered(AT_ONCE).collect().await;
-        if answers.iter().all(Result::is_ok) {
-            self.evidence.metrics.evidence_answered(range.to);
+        let mut texts = vec![query::presence(self.settings(), &self.evidence.locate, hosts)];
+        texts.extend(distinct.iter().map(|query| Ok(query::recovery(query))));
+        let answers = self.ask_all(texts, &question.range).await;
+        match answers.iter().find_map(|answer| answer.as_ref().err()) {
+            None => self.evidence.metrics.evidence_answered(question.range.to),
+            Some(reason) => tracing::warn!(node = %question.node, %reason, "Not all evidence about a node could be had."),
         }
-        let of_queries = answers.split_off(answers.len().min(1));
-        let answered: Vec<(&RecoveryQuery, Result<Series, String>)> =
-            distinct.into_iter().zip(of_queries.into_iter().map(|found| found.map(any))).collect();
-        let of = |query: &RecoveryQuery| {
-            let answer = answered.iter().find(|(asked, _)| *asked == query).map(|(_, answer)| answer.clone());
-            answer.unwrap_or_else(|| Err("it was not asked".to_owned()))
-        };
-        let presence = answers.pop().unwrap_or_else(|| Err("it was not asked".to_owned()));
+        let mut answers = answers.into_iter();
+        let presence = answers.next().unwrap_or_else(|| Err("it was not asked".to_owned()));
+        let answered: BTreeMap<&RecoveryQuery, Result<Series, String>> =
+            distinct.into_iter().zip(answers.map(|found| found.map(any))).collect();
+        let of = |query: &RecoveryQuery| answered.get(query).cloned().unwrap_or_else(not_asked);
         NodeAnswers {
             present: presence.map(|found| present::present(found, &self.evidence.locate)),
             claims: question.claims.iter().map(|claim| claim.queries.iter().map(of).collect()).collect(),
         }
+    }
+
+    /// A few at a time. Once one is late no more are sent: what is overloaded gets no more to do, and nobody waits for each of them.
+    async fn ask_all(&self, texts: Vec<Result<String, String>>, range: &Range) -> Vec<Result<Vec<Found>, String>> {
+        let late = &AtomicBool::new(false);
+        let ask = |text: Result<String, String>| async move {
+            let text = text?;
+            if late.load(Ordering::Relaxed) {
+                return Err(format!("Prometheus at {} did not answer an earlier query in time", self.settings().query_url));
+            }
+            self.matrix(&text, range, late).await
+        };
+        stream::iter(texts).map(ask).buffered(AT_ONCE).collect().await
     }
 
     /// Which alerts fire, and which rules fail.
@@ -149,7 +166,8 @@ impl EvidenceClient {
     /// # Errors
     /// If that cannot be had, as a clause.
     pub async fn rules(&self) -> Result<Rules, String> {
-        let url = format!("{}/api/v1/rules?type=alert", self.settings().rules_url);
+        // Recording rules as well: what a recovery query reads of them is old while they fail.
+        let url = format!("{}/api/v1/rules", self.settings().rules_url);
         let reply = self.http.get(&url).await;
         self.read(&self.settings().rules_url, &url, reply, |body| answer::rules(body, &self.settings().selector))
     }
@@ -158,12 +176,12 @@ impl EvidenceClient {
         &self.evidence.settings
     }
 
-    async fn matrix(&self, text: String, range: &Range) -> Result<Vec<Found>, String> {
+    async fn matrix(&self, text: &str, range: &Range, late: &AtomicBool) -> Result<Vec<Found>, String> {
         let base = &self.settings().query_url;
         let url = format!("{base}/api/v1/query_range");
         let form = format!(
             "query={}&start={}&end={}&step={}&timeout={}ms",
-            query_value(&text),
+            query_value(text),
             range.from.as_second(),
             range.to.as_second(),
             range.step.as_secs(),
@@ -171,6 +189,7 @@ impl EvidenceClient {
         );
         // In the body, since a URL may not be as long as a query.
         let reply = self.http.post_form(&url, form).await;
+        late.fetch_or(matches!(reply, Err(AskError::Timeout { .. })), Ordering::Relaxed);
         self.read(base, &url, reply, |body| answer::matrix(body, range))
     }
 
@@ -196,9 +215,6 @@ impl EvidenceClient {
             }),
         };
         self.evidence.metrics.evidence_query(answer.is_ok());
-        if let Err(reason) = &answer {
-            tracing::warn!(%reason, "A question to Prometheus was not answered.");
-        }
         answer
     }
 }

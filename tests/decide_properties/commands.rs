@@ -195,13 +195,16 @@ fn an_unreadable_record_is_kept_aside_when_its_taint_is_taken_off() {
     assert_eq!(facts.annotations["gpu-quarantine.dev/record-corrupt"], "{");
 }
 
+/// What somebody does to a node.
+type Change = fn(&mut Value);
+
 #[test]
 fn what_must_not_be_touched_is_refused_in_words() {
-    let change: [(&str, fn(&mut Value)); 6] = [
+    let changes: [(&str, Change); 6] = [
         ("unignore it first", |node| node["metadata"]["annotations"]["gpu-quarantine.dev/ignore"] = "burn-in".into()),
         ("control-plane", |node| node["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = "".into()),
         ("belongs to instance", |node| {
-            node["metadata"]["annotations"][RECORD] = json!({"v": 1, "owner": "b"}).to_string().into()
+            node["metadata"]["annotations"][RECORD] = json!({"v": 1, "owner": "b"}).to_string().into();
         }),
         ("has version 2", |node| node["metadata"]["annotations"][RECORD] = json!({"v": 2}).to_string().into()),
         ("isolation.former_keys", |node| {
@@ -213,7 +216,7 @@ fn what_must_not_be_touched_is_refused_in_words() {
             node["metadata"]["annotations"] = json!({});
         }),
     ];
-    for (why, change) in change {
+    for (why, change) in changes {
         let mut bench = isolated(false);
         bench.edit(change);
         let refused = release(&mut bench).unwrap_err().to_string();

@@ -39,7 +39,7 @@ fn fault(recovery: Option<&str>, query: Option<&str>) -> Alert {
 
 /// What Prometheus shows of the one claim now, if it was good for so many seconds.
 fn show(bench: &mut Bench, lasted: i64, now: Finding, replaced: bool) {
-    let asked = question(&bench.facts(), &bench.config, bench.now);
+    let asked = question(&bench.facts(), &bench.config, &[], bench.now);
     let claims = asked.iter().flat_map(|q| &q.claims).map(|asked| ClaimShown {
         alert: asked.alert.clone(),
         gpu: asked.gpu.clone(),
@@ -232,7 +232,7 @@ fn a_gpu_that_kubernetes_lost_meanwhile_is_still_expected() {
     bench.edit(|node| node["metadata"]["labels"]["nvidia.com/gpu.count"] = "7".into());
     drop(bench.hear(&[resolved(&alert, at(60))], false));
     bench.wait(120);
-    let question = question(&bench.facts(), &bench.config, bench.now).expect("evidence is wanted");
+    let question = question(&bench.facts(), &bench.config, &[], bench.now).expect("evidence is wanted");
     assert_eq!(question.gpus, Some(8));
 }
 

@@ -39,7 +39,7 @@ const FIELDS: [(&str, u64); 11] = [
     ("DCGM_FI_DEV_SM_CLOCK", 1980),
     ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 0),
     ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", 0),
-    ("DCGM_FI_DEV_ROW_REMAP_FAILURE", 0),
+    (ROW_REMAP_FAILURE, 0),
     (ROW_REMAP_PENDING, 0),
     ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", 0),
     (FABRIC_MANAGER, 3),
@@ -48,6 +48,7 @@ const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
 const XIDS: &str = "DCGM_EXP_XID_ERRORS_TOTAL";
 /// The field of [`Edit::RowRemapPending`].
 pub(crate) const ROW_REMAP_PENDING: &str = "DCGM_FI_DEV_ROW_REMAP_PENDING";
+const ROW_REMAP_FAILURE: &str = "DCGM_FI_DEV_ROW_REMAP_FAILURE";
 const FABRIC_MANAGER: &str = "DCGM_FI_DEV_FABRIC_MANAGER_STATUS";
 
 /// A change, by [`Exporter::edit`] or as JSON posted to `/edit`.
@@ -60,11 +61,15 @@ pub(crate) enum Edit {
     RowRemapPending { gpu: usize },
     /// They are replaced.
     RowsRemapped { gpu: usize },
+    /// Rows of memory of a GPU could not be replaced, which no reset repairs.
+    RowRemapFailed { gpu: usize },
+    /// Another GPU, which is well, is in the place of this one.
+    Exchange { gpu: usize },
     /// The fabric manager of the node fails.
     FabricFailed,
     /// A GPU is gone.
     Drop { gpu: usize },
-    /// All of the above is repaired.
+    /// All of the above is repaired. A GPU that was exchanged stays so.
     Clear,
     /// Answer 500, or no longer.
     Broken(bool),
@@ -78,6 +83,8 @@ struct Gpus {
     count: usize,
     broken: bool,
     dropped: Vec<usize>,
+    /// Which GPU is in which place, unless the first that was there still is.
+    exchanged: BTreeMap<usize, usize>,
     xids: BTreeMap<usize, u64>,
     counted: BTreeMap<(usize, u64), u64>,
     changed: BTreeMap<(usize, &'static str), u64>,
@@ -102,6 +109,7 @@ impl Exporter {
             count,
             broken: false,
             dropped: Vec::new(),
+            exchanged: BTreeMap::new(),
             xids: BTreeMap::new(),
             counted: BTreeMap::new(),
             changed: BTreeMap::new(),
@@ -172,6 +180,13 @@ impl Gpus {
             }
             Edit::RowRemapPending { gpu } => drop(self.changed.insert((gpu, ROW_REMAP_PENDING), 1)),
             Edit::RowsRemapped { gpu } => drop(self.changed.remove(&(gpu, ROW_REMAP_PENDING))),
+            Edit::RowRemapFailed { gpu } => drop(self.changed.insert((gpu, ROW_REMAP_FAILURE), 1)),
+            Edit::Exchange { gpu } => {
+                self.xids.remove(&gpu);
+                self.counted.retain(|(of, _), _| *of != gpu);
+                self.changed.retain(|(of, _), _| *of != gpu);
+                *self.exchanged.entry(gpu).or_insert(gpu) += 1000;
+            }
             Edit::FabricFailed => self.changed.extend((0..self.count).map(|gpu| ((gpu, FABRIC_MANAGER), 4))),
             Edit::Drop { gpu } => self.dropped.push(gpu),
             Edit::Clear => {
@@ -223,7 +238,7 @@ impl Gpus {
             let value = match name.as_str() {
                 "gpu" => gpu.to_string(),
                 "device" => format!("nvidia{gpu}"),
-                "UUID" => uuid(&self.host, gpu),
+                "UUID" => uuid(&self.host, self.exchanged.get(&gpu).copied().unwrap_or(gpu)),
                 "pci_bus_id" => format!("00000000:{:02X}:00.0", 0x10 + gpu),
                 "Hostname" | "hostname" => self.host.clone(),
                 _ => value.clone(),

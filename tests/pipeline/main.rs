@@ -24,6 +24,8 @@ mod alertmanager;
 #[cfg(test)]
 mod duplicates;
 #[cfg(test)]
+mod evidence;
+#[cfg(test)]
 mod exporter;
 #[cfg(test)]
 mod faults;
@@ -37,6 +39,8 @@ mod pipeline;
 mod prometheus;
 #[cfg(test)]
 mod relay;
+#[cfg(test)]
+mod repairs;
 #[cfg(test)]
 mod restarts;
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
@@ -22,6 +23,9 @@ use crate::{
 
 const MISSING: &str = "tests of the whole pipeline need `prometheus` and `alertmanager` in the PATH (Debian: prometheus, \
                        prometheus-alertmanager)";
+
+/// For how long is waited: the machines of CI have much to do.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The names of replicas of Prometheus.
 const REPLICAS: [&str; 2] = ["a", "b"];
@@ -43,6 +47,10 @@ pub(crate) struct Plan {
     pub(crate) route: Vec<(&'static str, String)>,
     /// Whether the service pulls.
     pub(crate) pull: bool,
+    /// Whether a release needs evidence from the first Prometheus.
+    pub(crate) evidence: bool,
+    /// Files of rules that Prometheus does not get.
+    pub(crate) without: &'static [&'static str],
     /// The hold-down: three times `group_interval`.
     pub(crate) after: Duration,
 }
@@ -57,6 +65,8 @@ impl Default for Plan {
             times: Times::Compressed,
             route: Vec::new(),
             pull: false,
+            evidence: false,
+            without: &[],
             after: Duration::from_secs(6),
         }
     }
@@ -66,6 +76,11 @@ impl Plan {
     /// One of each, and the service pulls.
     pub(crate) fn pulling() -> Self {
         Self { pull: true, ..Self::default() }
+    }
+
+    /// One of each, and the service pulls, and asks for evidence. No alert tells that nobody sees: evidence must do alone.
+    pub(crate) fn proving() -> Self {
+        Self { evidence: true, without: &["blind.yaml"], after: Duration::from_secs(8), ..Self::pulling() }
     }
 
     /// Replace something in Alertmanager's configuration.
@@ -89,12 +104,13 @@ pub(crate) struct Pipeline {
     _permit: SemaphorePermit<'static>,
 }
 
-/// The configuration of the service: what is pulled from, if anything.
-fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager]) -> String {
+/// The configuration of the service: what is pulled from and asked, if anything.
+fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager], prometheuses: &[Prometheus]) -> String {
     let mut text = format!(
-        "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nrelease: {{after: {}s, require: [resolved]}}\n\
+        "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nrelease: {{after: {}s, require: [{}]}}\n\
          guard: {{max_isolated: {{count: 100, percent: 100}}}}\nevents: {{namespace: kube-system}}\n",
-        plan.after.as_secs()
+        plan.after.as_secs(),
+        if plan.evidence { "evidence" } else { "resolved" },
     );
     if plan.pull {
         let urls: Vec<String> = alertmanagers.iter().map(|a| format!("{:?}", a.url())).collect();
@@ -103,7 +119,23 @@ fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager]) -> String {
             urls.join(", ")
         );
     }
+    if let Some(prometheus) = prometheuses.first().filter(|_| plan.evidence) {
+        text += &format!("  prometheus: {{query_url: {:?}, poll_interval: 5s, timeout: 3s}}\n", prometheus.url());
+    }
     text
+}
+
+/// What the kubelet says of a machine.
+fn machine(name: &str, gpus: usize) -> Value {
+    json!({
+        "nodeInfo": {"systemUUID": format!("system-{name}"), "bootID": format!("boot-1-{name}")},
+        "capacity": {"nvidia.com/gpu": gpus.to_string()},
+    })
+}
+
+/// What is scraped: nodes, and the addresses of their exporters.
+fn targets(names: &[String], exporters: &[Exporter]) -> Vec<(String, String)> {
+    names.iter().cloned().zip(exporters.iter().map(Exporter::address)).collect()
 }
 
 impl Pipeline {
@@ -121,6 +153,7 @@ impl Pipeline {
         for i in 0..plan.nodes {
             let name = format!("{scope}-{i}");
             nodes.create(node(&name, &scope)).await;
+            nodes.set_status(&name, machine(&name, plan.gpus)).await;
             let generation = if i % 2 == 0 { Generation::V4_8_3 } else { Generation::V4_5 };
             exporters.push(Exporter::start(&name, generation, plan.gpus).await);
             names.push(name);
@@ -135,13 +168,21 @@ impl Pipeline {
             route = route.replace(from, to);
         }
         let alertmanagers = Alertmanager::prepare(&alertmanager, &route, plan.alertmanagers);
-        service.configure(&config(&scope, &plan, &alertmanagers));
+        let targets = targets(&names, &exporters);
+        let told: Vec<String> = alertmanagers.iter().map(Alertmanager::address).collect();
+        let address = service.address();
+        let replicas = REPLICAS.into_iter().take(plan.prometheuses).map(|replica| {
+            let wiring = Wiring { exporters: &targets, service: &address, alertmanagers: &told, replica, lost: None };
+            Prometheus::prepare(&prometheus, plan.times, plan.without, &wiring)
+        });
+        let prometheuses: Vec<Prometheus> = replicas.collect();
+        service.configure(&config(&scope, &plan, &alertmanagers, &prometheuses));
         service.launch();
         let mut this = Self {
             nodes,
             names,
             exporters,
-            prometheuses: Vec::new(),
+            prometheuses,
             alertmanagers,
             relay,
             service,
@@ -149,12 +190,8 @@ impl Pipeline {
             http: Http::new(),
             _permit: permit,
         };
-        for replica in REPLICAS.into_iter().take(plan.prometheuses) {
-            let (exporters, alertmanagers, service) = (this.targets(), this.addresses(), this.service.address());
-            let wiring = Wiring { exporters: &exporters, service: &service, alertmanagers: &alertmanagers, replica, lost: None };
-            let mut one = Prometheus::prepare(&prometheus, plan.times, &wiring);
+        for one in &mut this.prometheuses {
             one.launch();
-            this.prometheuses.push(one);
         }
         for one in &mut this.alertmanagers {
             one.launch();
@@ -229,14 +266,10 @@ impl Pipeline {
 
     /// Give a Prometheus these Alertmanagers, and let it lose a field.
     pub(crate) async fn rewire(&self, replica: usize, alertmanagers: &[String], lost: Option<&str>) {
-        let exporters = self.targets();
+        let exporters = targets(&self.names, &self.exporters);
         let service = self.service.address();
         let wiring = Wiring { exporters: &exporters, service: &service, alertmanagers, replica: REPLICAS[replica], lost };
         self.prometheuses[replica].rewire(&wiring).await;
-    }
-
-    fn targets(&self) -> Vec<(String, String)> {
-        self.names.iter().cloned().zip(self.exporters.iter().map(Exporter::address)).collect()
     }
 
     /// What to look at when something did not come.
@@ -248,7 +281,7 @@ impl Pipeline {
 
     /// Wait until a node is isolated with so many claims; the node.
     pub(crate) async fn wait_isolated(&self, name: &str, claims: usize) -> Value {
-        eventually(&format!("{name} is isolated with {claims} claims"), Duration::from_secs(30), async || {
+        eventually(&format!("{name} is isolated with {claims} claims"), PATIENCE, async || {
             let node = self.nodes.get(name).await;
             let found = record(&node).map_or(0, |r| r["claims"].as_array().map_or(0, Vec::len));
             if tainted(&node) && found == claims { Ok(node) } else { Err(format!("{:?}\n{}", record(&node), self.tail())) }
@@ -258,11 +291,45 @@ impl Pipeline {
 
     /// Wait until a node is given back; the node.
     pub(crate) async fn wait_free(&self, name: &str) -> Value {
-        eventually(&format!("{name} is free"), Duration::from_secs(40), async || {
+        eventually(&format!("{name} is free"), PATIENCE, async || {
             let node = self.nodes.get(name).await;
             if tainted(&node) { Err(format!("{:?}\n{}", record(&node), self.tail())) } else { Ok(node) }
         })
         .await
+    }
+
+    /// Wait until the service shows a node in this state, waiting for something that is said in these words.
+    pub(crate) async fn wait_waiting(&self, name: &str, state: &str, words: &[&str]) {
+        eventually(&format!("{name} is {state} and waits for {words:?}"), PATIENCE, async || {
+            let node = self.service.node(name).await;
+            let waits = node["waiting_for"].as_str().unwrap_or_default();
+            let right = node["state"] == state && words.iter().all(|word| waits.contains(word));
+            if right { Ok(()) } else { Err(format!("{}: {waits}\n{}", node["state"], self.tail())) }
+        })
+        .await;
+    }
+
+    /// It waits for that, and does so when the hold-down is over as well: see [`Self::wait_waiting`].
+    pub(crate) async fn stays(&self, name: &str, state: &str, words: &[&str]) {
+        self.wait_waiting(name, state, words).await;
+        self.wait_settled().await;
+        self.wait_waiting(name, state, words).await;
+    }
+
+    /// Wait until evidence has given a node back, which may not be before it was good for the hold-down since `good`.
+    pub(crate) async fn wait_proven(&self, name: &str, good: Timestamp) {
+        let free = self.wait_free(name).await;
+        let history = record(&free).expect("a record")["history"].clone();
+        for episode in history.as_array().expect("episodes") {
+            assert_eq!(episode["by"], "evidence", "{history}");
+            let to: Timestamp = episode["to"].as_str().expect("a time").parse().expect("a time");
+            assert!(to >= good + self.after, "good since {good}: {history}");
+        }
+    }
+
+    /// A node's machine is booted again.
+    pub(crate) async fn reboot(&self, name: &str) {
+        self.nodes.set_status(name, json!({"nodeInfo": {"bootID": unique("boot")}})).await;
     }
 
     /// Wait until a body came with such an alert.

@@ -45,11 +45,11 @@ pub(crate) struct Prometheus {
 
 impl Prometheus {
     /// All but starting it.
-    pub(crate) fn prepare(program: &Path, times: Times, wiring: &Wiring<'_>) -> Self {
+    pub(crate) fn prepare(program: &Path, times: Times, without: &[&str], wiring: &Wiring<'_>) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("the directory is writable");
         fs::create_dir(dir.path().join("rules")).expect("the directory is writable");
-        for (name, text) in times.rules() {
+        for (name, text) in times.rules().into_iter().filter(|(name, _)| !without.contains(&name.as_str())) {
             write(&format!("rules/{name}"), &text);
         }
         write("prometheus.yaml", &config(times, wiring));
@@ -59,6 +59,7 @@ impl Prometheus {
             format!("--storage.tsdb.path={}", dir.path().join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
             "--log.level=warn".to_owned(),
+            "--web.enable-lifecycle".to_owned(),
         ];
         if times == Times::Compressed {
             args.extend(["--rules.alert.resend-delay=1s", "--rules.alert.for-grace-period=10s"].map(str::to_owned));
@@ -78,6 +79,28 @@ impl Prometheus {
             })
             .await;
         }
+    }
+
+    /// Change a file of rules, and let it load that.
+    pub(crate) async fn edit_rules(&self, file: &str, edit: impl FnOnce(&str) -> String) {
+        let path = self.dir.path().join("rules").join(file);
+        let before = fs::read_to_string(&path).expect("a file of rules");
+        let after = edit(&before);
+        assert_ne!(before, after, "nothing was changed in {file}");
+        fs::write(&path, after).expect("the directory is writable");
+        let answer = self.http.send("POST", &format!("{}/-/reload", self.url()), None).await;
+        assert!(matches!(answer, Ok((200, _))), "{answer:?}\n{}", self.tail());
+    }
+
+    /// Delete the rule of an alert.
+    pub(crate) async fn delete_alert(&self, file: &str, alert: &str) {
+        let edit = |text: &str| {
+            let begin = text.find(&format!("      - alert: {alert}\n")).expect("the alert");
+            let rest = text.get(begin..).expect("a boundary");
+            let end = rest.find("\n\n").map_or(text.len(), |end| begin + end + 2);
+            [text.get(..begin), text.get(end..)].map(Option::unwrap_or_default).concat()
+        };
+        self.edit_rules(file, edit).await;
     }
 
     /// Start it if it does not run.
@@ -109,6 +132,11 @@ impl Prometheus {
         self.http = Http::new();
     }
 
+    /// Its address, as the service is told it.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     /// Throw away what it wrote down.
     pub(crate) fn forget(&self) {
         assert!(self.process.is_none(), "it still runs");
@@ -116,7 +144,7 @@ impl Prometheus {
     }
 
     async fn get(&self, path: &str) -> Result<Value, String> {
-        let (status, text) = self.http.send("GET", &format!("http://127.0.0.1:{}/api/v1/{path}", self.port), None).await?;
+        let (status, text) = self.http.send("GET", &format!("{}/api/v1/{path}", self.url()), None).await?;
         if status == 200 { serde_json::from_str(&text).map_err(|e| e.to_string()) } else { Err(format!("{status}: {text}")) }
     }
 

@@ -14,6 +14,8 @@ pub(crate) struct Web {
     port: u16,
     router: Router,
     serving: Option<JoinHandle<()>>,
+    /// What has served until it went down, and perhaps still holds the port.
+    ending: Option<JoinHandle<()>>,
 }
 
 impl Web {
@@ -22,7 +24,7 @@ impl Web {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let serving = Some(tokio::spawn(serve(listener, router.clone())));
-        Self { port, router, serving }
+        Self { port, router, serving, ending: None }
     }
 
     /// Refuse connections from now on, and break those that are.
@@ -30,12 +32,17 @@ impl Web {
         // The open connections belong to that task.
         if let Some(serving) = self.serving.take() {
             serving.abort();
+            self.ending = Some(serving);
         }
     }
 
     /// Serve again.
     pub(crate) async fn up(&mut self) {
         if self.serving.is_none() {
+            if let Some(ending) = self.ending.take() {
+                // That it was aborted is no news.
+                drop(ending.await);
+            }
             let listener = TcpListener::bind(("127.0.0.1", self.port)).await.expect("the port is still free");
             self.serving = Some(tokio::spawn(serve(listener, self.router.clone())));
         }

@@ -23,7 +23,7 @@ pub(super) async fn ask(nodes: &[&NodeFacts], all: &[NodeFacts], config: &Config
     let mut inventory = Inventory::default();
     all.iter().for_each(|node| inventory.insert(node.clone()));
     let questions: Vec<_> =
-        nodes.iter().filter_map(|node| Some((question(node, config, now)?, names_in_monitoring(node, &inventory)))).collect();
+        nodes.iter().filter_map(|node| Some((question(node, config, &[], now)?, names_in_monitoring(node, &inventory)))).collect();
     if questions.is_empty() {
         return BTreeMap::new();
     }

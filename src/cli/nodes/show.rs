@@ -32,7 +32,7 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     let opened = args.sources.open().await?;
     let node = opened.place.get(&name).await?;
     let (config, now) = (&opened.config, SystemClock.now());
-    let shown = match question(&node, config, now) {
+    let shown = match question(&node, config, &[], now) {
         // The others tell by which names monitoring may know this one.
         Some(_) => evidence::ask(&[&node], &opened.place.list().await?.0, config, now).await.remove(&name),
         None => None,

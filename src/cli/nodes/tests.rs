@@ -132,7 +132,7 @@ impl Story {
             story = story.hear(90, &[], None, ROOM);
         }
         story.now = at(720);
-        let asked = question(&story.facts(), &story.config, story.now).unwrap().claims.remove(0);
+        let asked = question(&story.facts(), &story.config, &[], story.now).unwrap().claims.remove(0);
         let claim = ClaimShown {
             alert: asked.alert,
             gpu: asked.gpu,

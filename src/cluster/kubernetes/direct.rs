@@ -101,7 +101,7 @@ impl DirectNodes {
     }
 }
 
-async fn bounded<T>(timeout: Duration, call: impl Future<Output = kube::Result<T>> + Send) -> Result<T, CallError> {
+pub(super) async fn bounded<T>(timeout: Duration, call: impl Future<Output = kube::Result<T>> + Send) -> Result<T, CallError> {
     match tokio::time::timeout(timeout, call).await {
         Ok(result) => result.map_err(CallError::from),
         Err(_) => Err(CallError::Timeout(timeout)),

@@ -5,6 +5,7 @@ mod connect;
 mod direct;
 mod events;
 mod exporters;
+mod ledger;
 mod objects;
 mod watch;
 
@@ -29,14 +30,15 @@ use serde_json::Value;
 pub use connect::{ConnectError, config};
 pub use direct::{CLI_MANAGER, DirectNodes};
 pub use events::EventWriter;
+pub use ledger::DirectLedger;
 use exporters::Exporters;
 use objects::{NodeObject, PodObject};
 
-use super::{Cluster, ClusterError, exporter_pod, node_facts};
+use super::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, exporter_pod, node_facts};
 use crate::{
     locate::{ExporterPod, HOSTNAME_LABEL, Inventory, NodeFacts, NodeName, Taint},
     metrics::Metrics,
-    policy::Selector,
+    policy::{LedgerPlace, Selector},
     quarantine::CONTROL_PLANE,
 };
 
@@ -307,6 +309,21 @@ impl Cluster for KubeCluster {
                 }
             }
             Ok(pods)
+        })
+    }
+
+    fn read_ledger<'a>(&'a self, place: &'a LedgerPlace) -> BoxFuture<'a, Result<Option<StoredText>, LedgerError>> {
+        Box::pin(async move {
+            let read = self.call("get", ledger::TIMEOUT, ledger::read(&self.client, place)).await;
+            read.map_err(|e| ledger::failed(e, "read", place, None))
+        })
+    }
+
+    fn write_ledger<'a>(&'a self, place: &'a LedgerPlace, write: LedgerWrite<'a>) -> BoxFuture<'a, Result<(), LedgerError>> {
+        Box::pin(async move {
+            let verb = if write.over.is_some() { "patch" } else { "create" };
+            let written = self.call(verb, ledger::TIMEOUT, ledger::write(&self.client, place, write)).await;
+            written.map_err(|e| ledger::failed(e, "write", place, write.over))
         })
     }
 

@@ -89,6 +89,12 @@ impl Check<'_> {
     }
 
     fn policy_release(&mut self, raw: &RawRelease, fallback: Option<&Release>) -> Option<Release> {
+        if let Some(flapping) = &raw.flapping {
+            return self.refuse(
+                Place::of(flapping),
+                "flapping is a matter of the machine, not of one policy; write it below the `release` of the whole configuration",
+            );
+        }
         let after = match &raw.after {
             Some(after) => self.text(after, hold_down),
             None => fallback.map(|r| r.after),

@@ -7,7 +7,7 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::{ActiveAlert, FailingRule, Rules};
 use crate::{
-    alert::{Labels, Matcher},
+    alert::{Labels, Matcher, reads},
     quarantine::evidence::{Range, Series},
 };
 
@@ -117,6 +117,8 @@ struct Rule {
     #[serde(default)]
     name: String,
     #[serde(default)]
+    query: String,
+    #[serde(default)]
     health: String,
     #[serde(default, rename = "lastError")]
     last_error: String,
@@ -139,18 +141,34 @@ struct Active {
 pub(super) fn rules(body: &[u8], selector: &[Matcher]) -> Result<Rules, String> {
     let data: Groups = whole(body)?;
     let mut rules = Rules { alerts: Vec::new(), failing: Vec::new() };
+    let mut others: Vec<(String, String)> = Vec::new();
     for rule in data.groups.into_iter().flat_map(|group| group.rules) {
         if rule.health == "err" {
             rules.failing.push(FailingRule { name: shown(&rule.name), error: shown(&rule.last_error) });
+        } else {
+            others.push((rule.name, rule.query));
         }
         for alert in rule.alerts.into_iter().flatten().filter(|alert| alert.state == "firing") {
-            let others = selector.iter().any(|m| alert.labels.get(m.name()).is_some() && !m.matches(&alert.labels));
-            if let Some(query) = alert.annotations.get(RECOVERY_QUERY).filter(|_| !others) {
+            let foreign = selector.iter().any(|m| alert.labels.get(m.name()).is_some() && !m.matches(&alert.labels));
+            if let Some(query) = alert.annotations.get(RECOVERY_QUERY).filter(|_| !foreign) {
                 rules.alerts.push(ActiveAlert { recovery_query: query.to_owned(), labels: alert.labels });
             }
         }
     }
+    add_readers(&mut rules.failing, others);
     Ok(rules)
+}
+
+/// A rule that reads what a failing one records goes on with what is old. `others` are those that do not fail, with their expressions.
+fn add_readers(failing: &mut Vec<FailingRule>, mut others: Vec<(String, String)>) {
+    let mut next = 0;
+    while let Some(failed) = failing.get(next).cloned() {
+        next += 1;
+        let (readers, rest) = others.into_iter().partition::<Vec<_>, _>(|(_, query)| reads(query, &failed.name));
+        others = rest;
+        let error = format!("it reads {}, which fails", failed.name);
+        failing.extend(readers.into_iter().map(|(name, _)| FailingRule { name: shown(&name), error: error.clone() }));
+    }
 }
 
 const RECOVERY_QUERY: &str = "recovery_query";

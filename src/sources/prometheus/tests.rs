@@ -232,3 +232,25 @@ fn of_the_rules_what_fires_with_a_query_and_what_fails_is_read() {
     let failing: Vec<String> = found.failing.iter().map(ToString::to_string).collect();
     assert_eq!(failing, ["the rule A fails: vector contains duplicates"]);
 }
+
+#[test]
+fn a_rule_that_reads_what_a_failing_one_records_is_told_as_well() {
+    let rule =
+        |name: &str, query: &str, health: &str| json!({"type": "recording", "name": name, "query": query, "health": health});
+    let answer = json!({"status": "success", "data": {"groups": [
+        {"name": "g", "rules": [
+            rule("node:gpus:count", "count by (node) (gpu:present:max)", "ok"), rule("gpu:present", "vector(1)", "ok"),
+            rule("gpu:present:max", "max by (node) (DCGM_FI_DEV_GPU_TEMP)", "err"), rule("node:few:bool", "node:gpus:count < 8", "ok"),
+        ]},
+    ]}});
+    let found = answer::rules(answer.to_string().as_bytes(), &[]).unwrap();
+    let failing: Vec<String> = found.failing.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        failing,
+        [
+            "the rule gpu:present:max fails: ",
+            "the rule node:gpus:count fails: it reads gpu:present:max, which fails",
+            "the rule node:few:bool fails: it reads node:gpus:count, which fails",
+        ]
+    );
+}

@@ -133,6 +133,19 @@ async fn no_more_than_four_queries_are_under_way_at_once() {
 }
 
 #[tokio::test]
+async fn after_a_query_that_is_late_no_more_are_sent() {
+    let server = Server::start(None, |_| None).await;
+    let (evidence, metrics) = evidence(&server, "");
+    let queries: Vec<String> = (0..10).map(|n| format!("good{n}")).collect();
+    let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
+    let answers = ask(&evidence, &question(&[&queries])).await;
+    assert!(answers.present.unwrap_err().contains("did not answer within 500ms"));
+    assert!(answers.claims[0][9].clone().unwrap_err().contains("did not answer an earlier query in time"));
+    assert!(server.paths().len() <= 5, "{:?}", server.paths());
+    assert_eq!(metrics.evidence_queries_of("ok"), 0);
+}
+
+#[tokio::test]
 async fn without_a_name_the_rest_is_asked_all_the_same() {
     let server = Server::start(None, prometheus).await;
     let (evidence, _) = evidence(&server, "");
@@ -196,7 +209,7 @@ async fn the_rules_are_asked_where_they_are() {
     let queries = Server::start(None, |_| Some(answer(404, ""))).await;
     let (evidence, _) = evidence(&queries, &format!("rules_url: http://{}/ruler", rules.address));
     assert_eq!(evidence.client().await.unwrap().rules().await, Ok(Rules::default()));
-    assert_eq!((rules.paths(), queries.paths().len()), (vec!["/ruler/api/v1/rules?type=alert".to_owned()], 0));
+    assert_eq!((rules.paths(), queries.paths().len()), (vec!["/ruler/api/v1/rules".to_owned()], 0));
     drop(rules);
     let down = Server::start(None, |_| Some(answer(500, r#"{"status":"error","error":"no"}"#))).await;
     let (evidence, _) = self::evidence(&down, "");

@@ -123,6 +123,12 @@ impl Nodes {
         self.0.patch(name, &params, &Patch::Merge(patch)).await.map(|node| json!(node))
     }
 
+    /// Write a merge patch of a node's status, as the kubelet does.
+    pub(crate) async fn set_status(&self, name: &str, status: Value) {
+        let params = PatchParams { field_manager: Some("kubelet".to_owned()), ..PatchParams::default() };
+        self.0.patch_status(name, &params, &Patch::Merge(json!({"status": status}))).await.expect("the node is there");
+    }
+
     /// Delete a node.
     pub(crate) async fn delete(&self, name: &str) {
         self.0.delete(name, &DeleteParams::default()).await.expect("the node is there");
