@@ -83,6 +83,10 @@ impl World<'_> {
             Some(step) if step.starts_with("replace the GPU or the machine") && may_need(Recovery::Replace) => {
                 self.exchange(node, BOOTS_FOR);
             }
+            // It was told of only after the GPU was replaced.
+            None if asked.ends_with("a person must release the node") && self.machines.generation[node] > 0 => {
+                self.take_taint(node);
+            }
             Some(step) if step.starts_with("remove the taint") && self.proofs.may_need_a_word(node, self.meddled) => {
                 self.take_taint(node);
             }
