@@ -52,6 +52,8 @@ pub(crate) struct World<'a> {
     mutes: Vec<Mute>,
     cluster: Arc<Faulty>,
     changes: watch::Receiver<u64>,
+    /// The same, for who looks whether promises are kept.
+    written: watch::Receiver<u64>,
     process: Option<Process>,
     /// How long the service is down after it dies at a write.
     dies_for: i64,
@@ -112,6 +114,7 @@ impl<'a> World<'a> {
             peers: (0..sequence.peers).map(Peer::new).collect(),
             mutes: Vec::new(),
             changes: cluster.changes(),
+            written: cluster.changes(),
             cluster,
             process: None,
             dies_for: 0,
@@ -185,6 +188,10 @@ guard: {{max_isolated: {{count: {}, percent: 0}}}}
     }
 
     fn look(&mut self) -> Kept {
+        if !self.written.has_changed().unwrap_or_default() {
+            return Ok(());
+        }
+        self.written.mark_unchanged();
         let nodes = self.cluster.inner.nodes_json();
         self.proofs.look(self.now, &nodes, &self.machines)?;
         self.promises.look(self.now, &nodes)

@@ -30,8 +30,12 @@ impl World<'_> {
         self.rest()?;
         self.ends_as_it_should(&listed, true)?;
         for _ in 0..MOST_STEPS {
+            let mut asked = false;
             for node in 0..NODES {
-                self.do_as_asked(node, &listed)?;
+                asked |= self.do_as_asked(node, &listed)?;
+            }
+            if !asked {
+                break;
             }
             self.rest()?;
         }
@@ -68,10 +72,10 @@ impl World<'_> {
         self.process.as_ref().map(|process| process.view(&node_name(node)).waiting_for).unwrap_or_default()
     }
 
-    /// With the fault gone and everything back, what stays isolated names what a person must do. Do it.
-    fn do_as_asked(&mut self, node: usize, listed: &[Listed]) -> Kept {
+    /// With the fault gone and everything back, what stays isolated names what a person must do. Do it. Whether there was anything.
+    fn do_as_asked(&mut self, node: usize, listed: &[Listed]) -> Result<bool, String> {
         if !self.is_well(node, listed) || !self.is_isolated(node) {
-            return Ok(());
+            return Ok(false);
         }
         let (name, asked) = (node_name(node), self.waiting_for(node));
         self.say(|| format!("{name} waits for {asked}"));
@@ -92,7 +96,7 @@ impl World<'_> {
             }
             _ => return Err(format!("P4: {name} stays isolated without a reason for a person, waiting for {asked}")),
         }
-        self.look()
+        self.look().map(|()| true)
     }
 
     fn ends_as_it_should(&self, listed: &[Listed], settled: bool) -> Kept {
