@@ -1,5 +1,6 @@
 //! A whole fleet on virtual time: faults, losses, outages, restarts and silences at random, on the service's own code, with models of
-//! Prometheus and Alertmanager that are as faithful as they are small. What is promised stands in `promises.rs`.
+//! Prometheus and Alertmanager that are as faithful as they are small. What is promised stands in `promises.rs`
+//! and, of releases on evidence, in `proofs.rs`.
 //!
 //! A sequence that breaks a promise is shrunk and printed as JSON. `GPU_QUARANTINE_SIMULATION=FILE cargo test --test simulation`
 //! plays that file alone, and tells what happens. `GPU_QUARANTINE_SEED=N` draws others than those of every day.
@@ -9,11 +10,14 @@
 mod alertmanager;
 #[path = "../support/harness.rs"]
 mod harness;
+mod machines;
 mod process;
 mod prometheus;
 mod promises;
+mod proofs;
 mod sequence;
 mod source;
+mod wording;
 mod world;
 
 use std::{cell::Cell, env, fs, path::Path};

@@ -5,6 +5,12 @@ use std::{future::Future, sync::Arc, time::Duration};
 use gpu_quarantine::{
     alert::Pull,
     engine::{Pulled, Step},
+    locate::NodeName,
+    quarantine::{
+        NodeView,
+        evidence::{Question, Shown},
+    },
+    sources::ActiveAlert,
 };
 use serde_json::Value;
 use tokio::{runtime::Runtime, task::JoinHandle};
@@ -27,6 +33,8 @@ pub(crate) struct Process {
     ticking: Option<JoinHandle<()>>,
     /// So does that of pulls.
     pulling: Option<JoinHandle<Pulled>>,
+    /// And that of evidence.
+    proving: Option<JoinHandle<()>>,
     refreshed: i64,
 }
 
@@ -37,7 +45,7 @@ impl Process {
         let config = config.to_owned();
         let starting = async move { Service::on(cluster, &config, moment(now)).await };
         let service = runtime.block_on(async { tokio::time::timeout(HANGS, starting).await.ok() })?;
-        Some(Self { runtime, service: Arc::new(service), ticking: None, pulling: None, refreshed: now })
+        Some(Self { runtime, service: Arc::new(service), ticking: None, pulling: None, proving: None, refreshed: now })
     }
 
     /// Run until it is done; `None` if it hangs, and goes on beside.
@@ -72,6 +80,39 @@ impl Process {
         }
     }
 
+    /// What is to be asked of Prometheus now. Nothing while the round before still hangs.
+    pub(crate) fn questions(&self) -> Vec<Question> {
+        if self.proving.as_ref().is_some_and(|p| !p.is_finished()) {
+            return Vec::new();
+        }
+        self.service.engine.questions().into_iter().map(|(question, _)| question).collect()
+    }
+
+    pub(crate) fn looks_for_rendered(&self) -> bool {
+        self.service.engine.looks_for_rendered()
+    }
+
+    /// Hand over what a round found.
+    pub(crate) fn prove(&mut self, rendered: Option<Vec<ActiveAlert>>, shown: Vec<(NodeName, Shown)>) {
+        if self.proving.as_ref().is_some_and(|p| !p.is_finished()) {
+            return;
+        }
+        let service = Arc::clone(&self.service);
+        let work = async move {
+            if let Some(rendered) = rendered {
+                service.engine.take_rendered(&rendered).await;
+            }
+            service.engine.take_shown(shown);
+        };
+        self.proving = self.run(work).err();
+    }
+
+    /// A node as people see it.
+    pub(crate) fn view(&self, node: &str) -> NodeView {
+        let found = self.service.engine.views().into_iter().find(|view| view.name.as_str() == node);
+        found.expect("the node is there")
+    }
+
     /// The configuration is replaced.
     pub(crate) fn reload(&self, config: &str) {
         let (service, config) = (Arc::clone(&self.service), config.to_owned());
@@ -82,9 +123,11 @@ impl Process {
         }
     }
 
-    /// Whether a pull or a timer hangs.
+    /// Whether a pull, a timer or a round of evidence hangs.
     pub(crate) fn hangs(&self) -> bool {
-        self.pulling.as_ref().is_some_and(|p| !p.is_finished()) || self.ticking.as_ref().is_some_and(|t| !t.is_finished())
+        self.proving.as_ref().is_some_and(|p| !p.is_finished())
+            || self.pulling.as_ref().is_some_and(|p| !p.is_finished())
+            || self.ticking.as_ref().is_some_and(|t| !t.is_finished())
     }
 
     /// The service's clock.

@@ -34,6 +34,11 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
+    /// The alerts that fire, as the rules API shows them.
+    pub(crate) fn fires(&self) -> impl Iterator<Item = usize> {
+        self.active.iter().filter(|(_, active)| active.resolved.is_none()).map(|(alert, _)| *alert)
+    }
+
     /// What it reports at `now`. `fires` is what its series show.
     pub(crate) fn tick(&mut self, now: i64, up: bool, fires: impl Fn(usize) -> bool, alerts: usize) -> Vec<Report> {
         if !up {

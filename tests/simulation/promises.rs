@@ -16,8 +16,9 @@ use serde_json::Value;
 
 use crate::{
     harness::{RECORD, TAINT},
-    sequence::{ALERTS, NODES, node_of},
-    source::{Listed, fingerprints, node_name},
+    sequence::{ALERTS, NODES, generation_of, node_of},
+    source::Listed,
+    wording::{alertname, node_name, uuid},
 };
 
 /// The hold-down of the configuration.
@@ -26,6 +27,8 @@ pub(crate) const HOLD_DOWN: i64 = 600;
 pub(crate) const WITHIN: i64 = 110;
 /// The annotation by which a person holds a node.
 pub(crate) const HOLD: &str = "gpu-quarantine.dev/hold";
+/// The annotation by which a person wants nothing done to a node.
+pub(crate) const IGNORE: &str = "gpu-quarantine.dev/ignore";
 
 /// What the service was told of one alert.
 #[derive(Debug, Clone, Default)]
@@ -45,10 +48,11 @@ struct Word {
 /// A node as the checks see it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    version: Value,
+    pub(crate) version: Value,
     pub(crate) tainted: bool,
     pub(crate) record: Value,
     held: bool,
+    ignored: bool,
     others: Value,
 }
 
@@ -60,7 +64,7 @@ impl Seen {
         for (place, key) in [("/metadata", "resourceVersion"), ("/metadata", "managedFields"), ("/spec", "taints")] {
             others.pointer_mut(place).and_then(Value::as_object_mut).and_then(|m| m.remove(key));
         }
-        for key in [RECORD, HOLD] {
+        for key in [RECORD, HOLD, IGNORE] {
             others.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut).and_then(|m| m.remove(key));
         }
         others["foreign taints"] = taints.iter().filter(|t| t["key"] != TAINT).cloned().collect();
@@ -69,6 +73,7 @@ impl Seen {
             tainted: taints.iter().any(|t| t["key"] == TAINT),
             record: text.map_or(Value::Null, |text| serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))),
             held: raw["metadata"]["annotations"].get(HOLD).is_some(),
+            ignored: raw["metadata"]["annotations"].get(IGNORE).is_some(),
             others,
         }
     }
@@ -81,14 +86,13 @@ impl Seen {
     }
 
     /// Whether a person released the claim of this alert.
-    fn is_released(&self, fingerprint: &str) -> bool {
+    pub(crate) fn is_released(&self, alert: usize) -> bool {
+        let gpu = generation_of(alert).map(uuid);
         let mut claims = self.record["claims"].as_array().into_iter().flatten();
-        claims.any(|c| {
-            c["state"] == "released" && c["members"].as_array().is_some_and(|m| m.iter().any(|m| m["fp"] == fingerprint))
-        })
+        claims.any(|c| c["state"] == "released" && c["alert"] == alertname(alert) && c["gpu"].as_str() == gpu.as_deref())
     }
 
-    fn member(&self, fingerprint: &str) -> Option<bool> {
+    pub(crate) fn member(&self, fingerprint: &str) -> Option<bool> {
         self.members().find(|(m, _)| m["fp"] == fingerprint).map(|(_, fires)| fires)
     }
 }
@@ -105,10 +109,10 @@ pub(crate) struct Promises {
 type Kept = Result<(), String>;
 
 impl Promises {
-    pub(crate) fn new(nodes: &[Value]) -> Self {
+    pub(crate) fn new(nodes: &[Value], fingerprints: Vec<String>) -> Self {
         Self {
             words: vec![Word::default(); ALERTS],
-            fingerprints: fingerprints(),
+            fingerprints,
             nodes: nodes.iter().map(Seen::of).collect(),
             by_hand: [false; NODES],
         }
@@ -143,6 +147,9 @@ impl Promises {
             let fingerprint = &self.fingerprints[*alert];
             let node = Seen::of(&nodes[node_of(*alert)]);
             let outcome = result["outcome"].as_str().unwrap_or_default();
+            if node.ignored && outcome == "ignored" {
+                continue;
+            }
             let possible: &[&str] =
                 if *fires { &["recorded", "unchanged", "pending"] } else { &["resolved", "unchanged", "held"] };
             if result["fingerprint"] != *fingerprint || !possible.contains(&outcome) {
@@ -158,7 +165,10 @@ impl Promises {
             }
             let word = &mut self.words[*alert];
             if *fires {
-                word.fires = Some(now);
+                // What a person released is left alone.
+                if !node.is_released(*alert) {
+                    word.fires = Some(now);
+                }
             } else if node.member(fingerprint) != Some(true) {
                 word.may_begin = false;
             }
@@ -191,17 +201,18 @@ impl Promises {
             if word.heard.is_some_and(|at| at >= begun) {
                 continue;
             }
+            let node = &self.nodes[node_of(alert)];
             match listed.iter().find(|l| l.alert == alert) {
                 Some(l) if l.muted.is_none() => {
                     word.may_begin = true;
-                    if taken {
+                    if taken && !node.ignored && !node.is_released(alert) {
                         word.fires = Some(now);
                     }
                 }
                 Some(_) if taken => {
                     word.may_begin = false;
                     // As it was before the pull: what is on record goes on.
-                    if self.nodes[node_of(alert)].member(&self.fingerprints[alert]).is_some() {
+                    if node.member(&self.fingerprints[alert]).is_some() && !node.ignored {
                         word.fires = Some(now);
                     }
                 }
@@ -222,6 +233,20 @@ impl Promises {
         self.nodes[node] = Seen::of(raw);
     }
 
+    /// Whether a pull that began then knows more of this alert than was posted.
+    pub(crate) fn is_news(&self, alert: usize, begun: i64) -> bool {
+        self.words[alert].heard.is_none_or(|at| at < begun)
+    }
+
+    pub(crate) fn is_ignored(&self, node: usize) -> bool {
+        self.nodes[node].ignored
+    }
+
+    /// Somebody else changes a node.
+    pub(crate) fn changed(&mut self, node: usize, raw: &Value) {
+        self.nodes[node].others = Seen::of(raw).others;
+    }
+
     /// After each thing that happens.
     pub(crate) fn look(&mut self, now: i64, nodes: &[Value]) -> Kept {
         for (number, raw) in nodes.iter().enumerate() {
@@ -233,6 +258,9 @@ impl Promises {
             let name = node_name(number);
             if is.others != was.others {
                 return Err(format!("P9: what is not ours changed on {name}: {} became {}", was.others, is.others));
+            }
+            if was.ignored && is.ignored && (was.tainted, &was.record) != (is.tainted, &is.record) {
+                return Err(format!("P7: {name} was written, and a person wants nothing done to it"));
             }
             let added = &is.record["added"];
             // Until the service sees what a person took away.
@@ -246,7 +274,7 @@ impl Promises {
             }
             if was.tainted && !is.tainted {
                 // What a person released once is left alone until it was seen to end.
-                let counts = |a: &usize| !was.is_released(&self.fingerprints[*a]);
+                let counts = |a: &usize| !was.is_released(*a);
                 if let Some(a) = alerts().filter(counts).find(|a| self.words[*a].fires.is_some_and(|at| now - at < HOLD_DOWN)) {
                     let at = self.words[a].fires;
                     return Err(format!("P4: {name} was released at {now}, and alert {a} was told to fire at {at:?}"));
@@ -263,7 +291,8 @@ impl Promises {
     /// Once per second: what is listed now, if everything between the sources and the nodes works.
     pub(crate) fn never_free(&mut self, now: i64, works: bool, listed: &[Listed]) -> Kept {
         for (alert, word) in self.words.iter_mut().enumerate() {
-            let fires = works && listed.iter().any(|l| l.alert == alert && l.muted.is_none());
+            let ignored = self.nodes[node_of(alert)].ignored;
+            let fires = works && !ignored && listed.iter().any(|l| l.alert == alert && l.muted.is_none());
             if !fires || self.by_hand[node_of(alert)] {
                 word.listed = None;
                 continue;

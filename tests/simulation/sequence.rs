@@ -7,12 +7,73 @@ use serde::{Deserialize, Serialize};
 pub(crate) const NODES: usize = 2;
 /// Alerts per node: two members of one claim on a GPU, and one claim on the node as a whole.
 pub(crate) const KINDS: usize = 3;
+/// What can break.
+pub(crate) const FAULTS: usize = NODES * KINDS;
+/// How many GPUs can be in the same place, one after the other. Their alerts are others, since they have other UUIDs.
+pub(crate) const GENERATIONS: usize = 4;
 /// All alerts.
-pub(crate) const ALERTS: usize = NODES * KINDS;
+pub(crate) const ALERTS: usize = FAULTS * GENERATIONS;
 
 /// The node that an alert is about.
 pub(crate) fn node_of(alert: usize) -> usize {
-    alert / KINDS
+    alert % FAULTS / KINDS
+}
+
+/// What kind of alert it is: two of a GPU, the last of the node.
+pub(crate) fn kind_of(alert: usize) -> usize {
+    alert % KINDS
+}
+
+/// Which of the GPUs that were there one after the other it is about; `None` for the node as a whole.
+pub(crate) fn generation_of(alert: usize) -> Option<usize> {
+    (kind_of(alert) != KINDS - 1).then_some(alert / FAULTS)
+}
+
+/// What must be shown before a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Require {
+    Resolved,
+    Evidence,
+    EvidenceAndPerson,
+}
+
+/// The label `recovery`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Recovery {
+    Auto,
+    Reboot,
+    Replace,
+    Manual,
+    Missing,
+}
+
+/// The annotation `recovery_query`, as the rule has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Query {
+    /// It reads whether the fault is there.
+    True,
+    /// It reads what the alert reads: nothing once the exporter has forgotten.
+    Shallow,
+    Missing,
+}
+
+/// What a forged post has as `recovery_query`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Forged {
+    /// `vector(1)`.
+    Constant,
+    /// `up`.
+    Always,
+    Missing,
+}
+
+/// What becomes of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Rule {
+    Original,
+    /// Its `recovery_query` returns something whatever happens.
+    Edited,
+    Deleted,
 }
 
 /// Why an alert is not sent.
@@ -75,6 +136,32 @@ pub(crate) enum Event {
     Room(usize),
     /// A person takes our taint away with kubectl.
     TakeTaint { node: usize },
+    /// A person wants nothing done to the node.
+    Ignore { node: usize, secs: i64 },
+    /// The exporter is down or not scraped. One that restarts may not show again what it showed before.
+    ExporterDown { node: usize, secs: i64, forgets: bool },
+    /// The exporter does not show this GPU of the node.
+    Unseen { node: usize, gpu: usize, secs: i64 },
+    /// The exporter gives the GPU of the alerts another UUID.
+    Misnamed { node: usize, secs: i64 },
+    /// Kubernetes tells that the node has one GPU.
+    OneGpu { node: usize, secs: i64 },
+    /// The query API answers with errors: to all questions, or to recovery queries alone.
+    Errors { all: bool, secs: i64 },
+    /// Prometheus answers so late.
+    Late { by: i64, secs: i64 },
+    /// The recording rule that true recovery queries read fails.
+    RuleFails { secs: i64 },
+    /// A rule is edited, deleted, or as it was.
+    Rule { gpu: bool, is: Rule },
+    /// The node boots again. Its exporter is down for so long.
+    Reboot { node: usize, cures: bool, secs: i64 },
+    /// The GPU of the alerts is replaced, which needs a boot.
+    NewGpu { node: usize, secs: i64 },
+    /// The machine is replaced below the node, with its GPUs.
+    NewMachine { node: usize, secs: i64 },
+    /// Somebody who is not Alertmanager posts an alert.
+    Forge { alert: usize, query: Forged, over: bool },
 }
 
 /// What tells the service anything.
@@ -101,13 +188,54 @@ pub(crate) struct Sequence {
     pub(crate) pull_takes: i64,
     /// What still tells the service after everything is mended, until the one complete pull at the very end.
     pub(crate) rest: Rest,
+    /// What the policies of the GPU's and of the node's alerts require.
+    #[serde(default = "resolved")]
+    pub(crate) require: [Require; 2],
+    /// The label `recovery` of each kind of alert, and its `recovery_query`.
+    #[serde(default = "auto")]
+    pub(crate) recovery: [(Recovery, Query); KINDS],
+    /// Everything that is broken is repaired as well after the last event.
+    #[serde(default)]
+    pub(crate) repaired: bool,
     /// How long to wait before each event, and the event.
     pub(crate) events: Vec<(i64, Event)>,
 }
 
+fn resolved() -> [Require; 2] {
+    [Require::Resolved; 2]
+}
+
+fn auto() -> [(Recovery, Query); KINDS] {
+    [(Recovery::Auto, Query::True); KINDS]
+}
+
+fn evidence_event() -> impl Strategy<Value = Event> {
+    let node = || prop_oneof![3 => Just(0_usize), 1 => 0..NODES];
+    let short = || prop_oneof![3 => 1..90_i64, 2 => 90..400_i64, 1 => 400..1300_i64];
+    let boot = || 60..300_i64;
+    let forged = prop::sample::select(vec![Forged::Constant, Forged::Always, Forged::Always, Forged::Missing]);
+    let rule = prop::sample::select(vec![Rule::Original, Rule::Edited, Rule::Edited, Rule::Deleted]);
+    prop_oneof![
+        5 => (node(), short(), any::<bool>()).prop_map(|(node, secs, forgets)| Event::ExporterDown { node, secs, forgets }),
+        2 => (node(), 0..2_usize, short()).prop_map(|(node, gpu, secs)| Event::Unseen { node, gpu, secs }),
+        1 => (node(), short()).prop_map(|(node, secs)| Event::Misnamed { node, secs }),
+        1 => (node(), short()).prop_map(|(node, secs)| Event::OneGpu { node, secs }),
+        2 => short().prop_map(|secs| Event::PrometheusDown { secs }),
+        2 => (any::<bool>(), short()).prop_map(|(all, secs)| Event::Errors { all, secs }),
+        1 => (1..150_i64, short()).prop_map(|(by, secs)| Event::Late { by, secs }),
+        1 => short().prop_map(|secs| Event::RuleFails { secs }),
+        2 => (any::<bool>(), rule).prop_map(|(gpu, is)| Event::Rule { gpu, is }),
+        3 => (node(), any::<bool>(), boot()).prop_map(|(node, cures, secs)| Event::Reboot { node, cures, secs }),
+        1 => (node(), boot()).prop_map(|(node, secs)| Event::NewGpu { node, secs }),
+        1 => (node(), boot()).prop_map(|(node, secs)| Event::NewMachine { node, secs }),
+        2 => (0..KINDS, forged, any::<bool>()).prop_map(|(alert, query, over)| Event::Forge { alert, query, over }),
+        1 => (node(), 30..1200_i64).prop_map(|(node, secs)| Event::Ignore { node, secs }),
+    ]
+}
+
 fn event() -> impl Strategy<Value = Event> {
     // Stories about one alert are more telling than many beside each other.
-    let alert = || prop_oneof![2 => Just(0_usize), 1 => 0..KINDS, 2 => 0..ALERTS];
+    let alert = || prop_oneof![2 => Just(0_usize), 1 => 0..KINDS, 2 => 0..FAULTS];
     let peer = || 0..2_usize;
     let short = || prop_oneof![3 => 1..90_i64, 2 => 90..400_i64, 1 => 400..1300_i64];
     let api = || {
@@ -144,18 +272,54 @@ fn event() -> impl Strategy<Value = Event> {
 pub(crate) fn sequences() -> impl Strategy<Value = Sequence> {
     let pull_takes = prop_oneof![2 => 0..3_i64, 1 => 3..=30_i64];
     let rest = prop::sample::select(vec![Rest::PushAndPull, Rest::Push, Rest::Pull, Rest::Nothing]);
-    let wait = prop_oneof![1 => Just(0_i64), 4 => 0..45_i64, 3 => 0..300_i64, 1 => 0..900_i64];
     let max_alerts = prop_oneof![6 => Just(None), 1 => (1..3_usize).prop_map(Some)];
     let room = prop_oneof![3 => Just(NODES), 1 => 0..NODES];
-    (1..3_usize, prop::bool::weighted(0.2), max_alerts, room, pull_takes, rest, vec((wait, event()), 1..20)).prop_map(
-        |(peers, slow_route, max_alerts, room, pull_takes, rest, events)| Sequence {
+    let around = (1..3_usize, prop::bool::weighted(0.2), max_alerts, room, pull_takes, rest);
+    (around, prop_oneof![1 => by_word().boxed(), 3 => by_evidence().boxed()]).prop_map(
+        |((peers, slow_route, max_alerts, room, pull_takes, rest), (require, recovery, repaired, events))| Sequence {
             peers,
             slow_route,
             max_alerts,
             room,
             pull_takes,
             rest,
+            require,
+            recovery,
+            repaired,
             events,
+        },
+    )
+}
+
+fn wait() -> impl Strategy<Value = i64> {
+    prop_oneof![1 => Just(0_i64), 4 => 0..45_i64, 3 => 0..300_i64, 1 => 0..900_i64]
+}
+
+type Story = ([Require; 2], [(Recovery, Query); KINDS], bool, Vec<(i64, Event)>);
+
+/// Releases need no more than the word of Alertmanager.
+fn by_word() -> impl Strategy<Value = Story> {
+    vec((wait(), event()), 1..20).prop_map(|events| (resolved(), auto(), false, events))
+}
+
+fn by_evidence() -> impl Strategy<Value = Story> {
+    use Recovery::{Auto, Manual, Missing, Reboot, Replace};
+    let require =
+        || prop_oneof![6 => Just(Require::Evidence), 1 => Just(Require::Resolved), 1 => Just(Require::EvidenceAndPerson)];
+    let recovery = || prop::sample::select(vec![Auto, Auto, Auto, Auto, Reboot, Reboot, Reboot, Replace, Manual, Missing]);
+    let query = || prop_oneof![6 => Just(Query::True), 2 => Just(Query::Shallow), 1 => Just(Query::Missing)];
+    // What is asked of the two alerts of one claim adds up: mostly they ask for the same.
+    let recovery = (recovery(), recovery(), recovery(), prop::bool::weighted(0.7));
+    let recovery = recovery.prop_map(|(a, b, c, same)| [a, if same { a } else { b }, c]);
+    let how = (recovery, [query(), query(), query()]).prop_map(|(r, q)| [(r[0], q[0]), (r[1], q[1]), (r[2], q[2])]);
+    let event = prop_oneof![3 => event().boxed(), 4 => evidence_event().boxed()];
+    // Nothing is shown before anything broke.
+    let first = prop_oneof![2 => Just(0_usize), 1 => 0..FAULTS].prop_map(Event::Fault);
+    ([require(), require()], how, any::<bool>(), first, 0..200_i64, vec((wait(), event), 1..22)).prop_map(
+        |(require, how, repaired, first, pause, mut events)| {
+            events[0].0 = events[0].0.max(pause);
+            events.insert(0, (0, first));
+            (require, how, repaired, events)
         },
     )
 }

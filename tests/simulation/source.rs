@@ -1,12 +1,12 @@
 //! What a pull finds, as the source that asks every peer would tell it.
 
-use gpu_quarantine::alert::{Alert, Fingerprint, Labels, Pull, Pulled, Status};
+use gpu_quarantine::alert::{Pull, Pulled};
 
 use crate::{
     alertmanager::{Peer, Stored},
-    harness::{Sent, sent},
     process::moment,
-    sequence::{ALERTS, KINDS, Why, node_of},
+    sequence::{Why, node_of},
+    wording::Wording,
 };
 
 /// A peer that started less long ago may not have heard of everything yet: Prometheus tells it within 75 s, and again within a lease.
@@ -34,43 +34,6 @@ impl Mute {
             Why::Inhibited => "inhibited by GpuDriverUpgrade".to_owned(),
             Why::ByTime => "muted by the time interval night".to_owned(),
         }
-    }
-}
-
-pub(crate) fn node_name(node: usize) -> String {
-    format!("gpu-{node}")
-}
-
-/// An alert as a webhook carries it.
-pub(crate) fn on_the_wire(alert: usize, stored: Stored) -> Sent {
-    let node = node_name(node_of(alert));
-    let mut labels = vec![("severity", "critical"), ("Hostname", node.as_str())];
-    let rest: &[(&str, &str)] = match alert % KINDS {
-        0 => &[("alertname", "GpuLost"), ("UUID", "GPU-5fd4f0a2-8a3e-5c1d-b7a1-000000000000"), ("gpu", "0"), ("link", "a")],
-        1 => &[("alertname", "GpuLost"), ("UUID", "GPU-5fd4f0a2-8a3e-5c1d-b7a1-000000000000"), ("gpu", "0"), ("link", "b")],
-        _ => &[("alertname", "GpuNodeFailed")],
-    };
-    labels.extend(rest);
-    sent(&labels).since(&moment(stored.starts).to_string())
-}
-
-/// The fingerprints of all alerts.
-pub(crate) fn fingerprints() -> Vec<String> {
-    (0..ALERTS).map(|a| on_the_wire(a, Stored { starts: 0, ends: 0, updated: 0 }).fingerprint()).collect()
-}
-
-fn alert(alert: usize, stored: Stored) -> Alert {
-    let json = on_the_wire(alert, stored).json();
-    let labels = json["labels"].as_object().expect("labels are an object");
-    let labels: Labels = labels.iter().map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default())).collect();
-    Alert {
-        name: labels.get("alertname").unwrap_or_default().to_owned(),
-        fingerprint: Fingerprint::of(&labels),
-        labels,
-        annotations: Labels::default(),
-        status: Status::Firing,
-        starts_at: moment(stored.starts),
-        ends_at: None,
     }
 }
 
@@ -102,7 +65,13 @@ pub(crate) fn union(now: i64, peers: &[Peer], reached: impl Fn(usize) -> bool, m
 }
 
 /// Ask all peers.
-pub(crate) fn pull(now: i64, peers: &[Peer], reached: impl Fn(usize) -> bool, mutes: &[Mute]) -> (Pull, Vec<Listed>) {
+pub(crate) fn pull(
+    now: i64,
+    peers: &[Peer],
+    reached: impl Fn(usize) -> bool,
+    mutes: &[Mute],
+    wording: &Wording,
+) -> (Pull, Vec<Listed>) {
     let listed = union(now, peers, &reached, mutes);
     let incomplete = peers.iter().enumerate().find_map(|(number, peer)| match peer {
         peer if !peer.up || !reached(number) => Some(format!("am-{number} does not answer")),
@@ -113,7 +82,7 @@ pub(crate) fn pull(now: i64, peers: &[Peer], reached: impl Fn(usize) -> bool, mu
     let ends = silenced.filter_map(|l| mutes.iter().filter(|m| m.mutes(l.alert, 0, now)).map(|m| m.until).min());
     let changes_at = ends.min().map(moment);
     let mut alerts: Vec<Pulled> =
-        listed.iter().map(|l| Pulled { alert: alert(l.alert, l.stored), muted: l.muted.clone() }).collect();
+        listed.iter().map(|l| Pulled { alert: wording.listed(l.alert, l.stored), muted: l.muted.clone() }).collect();
     alerts.sort_by_key(|p| p.alert.fingerprint);
     (Pull { begun: moment(now), alerts, incomplete, changes_at }, listed)
 }

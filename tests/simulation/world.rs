@@ -2,6 +2,7 @@
 
 mod ending;
 mod events;
+mod proving;
 
 use std::{mem, sync::Arc};
 
@@ -14,14 +15,18 @@ use tokio::sync::watch;
 
 use crate::{
     alertmanager::{Peer, Route, Sent, Snapshot},
-    harness::{CONFIG, Faulty},
+    harness::Faulty,
+    machines::Machines,
     process::{Process, moment},
     prometheus::Prometheus,
     promises::Promises,
-    sequence::{ALERTS, NODES, Sequence},
-    source::{Listed, Mute, node_name, on_the_wire, pull, union},
+    proofs::Proofs,
+    sequence::{ALERTS, NODES, Require, Rule, Sequence, node_of},
+    source::{Listed, Mute, pull, union},
+    wording::{Wording, node_name, rule_of},
 };
 use events::Outages;
+use proving::Round;
 
 /// `poll_interval`, and the most that jitter adds.
 const POLL: i64 = 60;
@@ -37,13 +42,18 @@ pub(crate) struct World<'a> {
     most_room: usize,
     route: Route,
     now: i64,
-    faults: [bool; ALERTS],
+    machines: Machines,
+    wording: Wording,
+    /// Queries were forged or edited.
+    meddled: bool,
     outages: Outages,
     prometheus: Prometheus,
     peers: Vec<Peer>,
     mutes: Vec<Mute>,
     cluster: Arc<Faulty>,
     changes: watch::Receiver<u64>,
+    /// The same, for who looks whether promises are kept.
+    written: watch::Receiver<u64>,
     process: Option<Process>,
     /// How long the service is down after it dies at a write.
     dies_for: i64,
@@ -53,7 +63,10 @@ pub(crate) struct World<'a> {
     /// Whether there are pulls.
     pulls: bool,
     in_flight: Option<(i64, Pull, Vec<Listed>)>,
+    next_round: i64,
+    round: Option<Round>,
     promises: Promises,
+    proofs: Proofs,
 }
 
 type Kept = Result<(), String>;
@@ -63,10 +76,10 @@ fn node(number: usize) -> Value {
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
             "name": node_name(number), "uid": format!("u-{number}"), "creationTimestamp": "2025-01-01T00:00:00Z",
-            "labels": {"nvidia.com/gpu.present": "true"}, "annotations": {"other.example/note": "keep"},
+            "labels": {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": "2"}, "annotations": {"other.example/note": "keep"},
         },
         "spec": {"podCIDR": "10.0.7.0/24", "taints": [{"key": "other.example/busy", "value": "x", "effect": "NoSchedule"}]},
-        "status": {"nodeInfo": {"bootID": "b-1", "systemUUID": "s-1"}},
+        "status": {"nodeInfo": {"bootID": "b-0", "systemUUID": "s-0"}},
     })
 }
 
@@ -81,7 +94,9 @@ impl<'a> World<'a> {
     fn new(sequence: &'a Sequence, verbose: bool) -> Self {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": (0..NODES).map(node).collect::<Vec<_>>()});
         let cluster = SnapshotCluster::load("nodes.json", &list.to_string(), "gpu-quarantine.dev").expect("the nodes are valid");
-        let promises = Promises::new(&cluster.nodes_json());
+        let wording = Wording { recovery: sequence.recovery, rules: [Rule::Original; 2] };
+        let promises = Promises::new(&cluster.nodes_json(), wording.fingerprints());
+        let proofs = Proofs::new(sequence, wording.fingerprints(), &cluster.nodes_json());
         let cluster = Arc::new(Faulty::around(cluster));
         let (group_wait, group_interval, repeat_interval) = if sequence.slow_route { (30, 300, 14_400) } else { (10, 30, 900) };
         Self {
@@ -91,12 +106,15 @@ impl<'a> World<'a> {
             most_room: sequence.room,
             route: Route { group_wait, group_interval, repeat_interval, max_alerts: sequence.max_alerts },
             now: 0,
-            faults: [false; ALERTS],
+            machines: Machines::new(),
+            wording,
+            meddled: false,
             outages: Outages::default(),
             prometheus: Prometheus::default(),
             peers: (0..sequence.peers).map(Peer::new).collect(),
             mutes: Vec::new(),
             changes: cluster.changes(),
+            written: cluster.changes(),
             cluster,
             process: None,
             dies_for: 0,
@@ -104,12 +122,32 @@ impl<'a> World<'a> {
             next_pull: 0,
             pulls: true,
             in_flight: None,
+            next_round: 0,
+            round: None,
             promises,
+            proofs,
         }
     }
 
     fn config(&self) -> String {
-        format!("{CONFIG}guard: {{max_isolated: {{count: {}, percent: 0}}}}\n", self.room)
+        let [gpu, node] = self.sequence.require.map(|require| match require {
+            Require::Resolved => "resolved",
+            Require::Evidence => "evidence",
+            Require::EvidenceAndPerson => "evidence, manual",
+        });
+        format!(
+            "scope: {{nodes: nvidia.com/gpu.present=true}}
+release: {{after: 10m, require: [resolved]}}
+sources:
+  alertmanagers: {{urls: ['http://alertmanager.gpu.example'], receiver: gpu-quarantine}}
+  prometheus: {{query_url: 'http://prometheus.gpu.example'}}
+policies:
+  - {{name: gpu-lost, match: ['alertname=\"GpuLost\"'], action: isolate, release: {{require: [{gpu}]}}}}
+  - {{name: node-failed, match: ['alertname=\"GpuNodeFailed\"'], action: isolate, release: {{require: [{node}]}}}}
+guard: {{max_isolated: {{count: {}, percent: 0}}}}
+",
+            self.room
+        )
     }
 
     fn say(&self, what: impl FnOnce() -> String) {
@@ -137,6 +175,7 @@ impl<'a> World<'a> {
         self.say(|| format!("the service dies for {secs} s"));
         self.process = None;
         self.in_flight = None;
+        self.round = None;
         self.cluster.revive();
         self.outages.service = self.outages.service.max(self.now + secs);
     }
@@ -149,7 +188,13 @@ impl<'a> World<'a> {
     }
 
     fn look(&mut self) -> Kept {
-        self.promises.look(self.now, &self.cluster.inner.nodes_json())
+        if !self.written.has_changed().unwrap_or_default() {
+            return Ok(());
+        }
+        self.written.mark_unchanged();
+        let nodes = self.cluster.inner.nodes_json();
+        self.proofs.look(self.now, &nodes, &self.machines)?;
+        self.promises.look(self.now, &nodes)
     }
 
     fn advance(&mut self) {
@@ -166,15 +211,19 @@ impl<'a> World<'a> {
         self.notify()?;
         self.service()?;
         self.pull()?;
+        self.prove()?;
         let listed = self.listed();
         let hangs = self.process.as_ref().is_none_or(Process::hangs) || !self.pulls;
         self.promises.never_free(self.now, !hangs && self.cluster.is_calm(), &listed)
     }
 
     fn report(&mut self) {
-        let (now, gaps, faults) = (self.now, self.outages.gaps, self.faults);
+        let now = self.now;
         let up = now >= self.outages.prometheus;
-        let reports = self.prometheus.tick(now, up, |a| faults[a] && now >= gaps[a], ALERTS);
+        self.machines.record(now, up);
+        let (machines, gaps, rules) = (&self.machines, self.outages.gaps, self.wording.rules);
+        let fires = |a: usize| machines.shows(a, now) && now >= gaps[a] && rules[rule_of(a)] != Rule::Deleted;
+        let reports = self.prometheus.tick(now, up, fires, ALERTS);
         for report in reports {
             for (peer, until) in self.peers.iter_mut().zip(self.outages.unreported) {
                 if now >= until {
@@ -209,13 +258,17 @@ impl<'a> World<'a> {
         let Some(process) = self.process.as_ref().filter(|_| now >= self.outages.webhooks) else { return Ok(Sent::Retry) };
         let alerts: Vec<(usize, bool)> = snapshot.alerts.iter().map(|(a, _, fires)| (*a, *fires)).collect();
         self.promises.posted(now, &alerts);
-        let answer = process.post(body(peer, snapshot));
+        for (alert, _) in alerts.iter().filter(|(alert, _)| self.wording.query(*alert).is_some()) {
+            self.proofs.query_sent(*alert);
+        }
+        let answer = process.post(body(peer, snapshot, &self.wording));
         self.say(|| format!("am-{peer} sends {alerts:?} (truncated {}): {}", snapshot.truncated, shown(answer.as_ref())));
         let dead = self.cluster.is_dead();
         let sent = match answer {
             Some((200, answer)) if !dead => {
                 let certain = now - self.hung > 60;
                 self.promises.accepted(now, &alerts, &answer, &self.cluster.inner.nodes_json(), certain)?;
+                self.queries_told(alerts.iter().filter(|(_, fires)| *fires && certain).map(|(alert, _)| *alert))?;
                 if snapshot.truncated > 0 {
                     self.next_pull = now;
                 }
@@ -229,11 +282,22 @@ impl<'a> World<'a> {
         Ok(sent)
     }
 
+    /// These alerts were taken as they are worded now.
+    fn queries_told(&mut self, alerts: impl Iterator<Item = usize>) -> Kept {
+        self.proofs.look(self.now, &self.cluster.inner.nodes_json(), &self.machines)?;
+        for alert in alerts.filter(|a| self.wording.is_true(*a) && !self.promises.is_ignored(node_of(*a))) {
+            self.proofs.true_query_told(alert);
+        }
+        Ok(())
+    }
+
     /// Timers, and the process's start.
     fn service(&mut self) -> Kept {
         if self.process.is_none() && self.now >= self.outages.service {
             self.process = Process::start(Arc::clone(&self.cluster), &self.config(), self.now);
             self.promises.restarted();
+            self.proofs.heard_all = false;
+            self.next_round = self.now;
             self.next_pull = self.now;
             self.say(|| "the service starts".to_owned());
         }
@@ -269,7 +333,7 @@ impl<'a> World<'a> {
             return Ok(());
         }
         if self.in_flight.is_none() && self.now >= self.next_pull {
-            let (pull, listed) = pull(self.now, &self.peers, |p| self.reached(p), &self.mutes);
+            let (pull, listed) = pull(self.now, &self.peers, |p| self.reached(p), &self.mutes, &self.wording);
             // When a silence ends, what it kept back is decided at once.
             let ends = listed.iter().flat_map(|l| self.mutes.iter().filter(|m| m.mutes(l.alert, 0, self.now)));
             let ends = ends.map(|m| m.until).min().unwrap_or(i64::MAX);
@@ -288,6 +352,10 @@ impl<'a> World<'a> {
         let complete = pull.incomplete.is_none();
         let why = pull.incomplete.clone();
         let Some(process) = &mut self.process else { return Ok(()) };
+        self.proofs.heard_all |= complete;
+        for told in listed.iter().filter(|l| self.wording.query(l.alert).is_some()) {
+            self.proofs.query_sent(told.alert);
+        }
         let came = process.pull(pull);
         let dead = self.cluster.is_dead();
         let taken = !dead && came.as_ref().is_some_and(|came| came.failed == 0);
@@ -295,6 +363,9 @@ impl<'a> World<'a> {
         if certain {
             self.promises.proves_no_more(self.now, begun, listed, complete, &self.cluster.inner.nodes_json())?;
         }
+        let news = listed.iter().map(|l| l.alert).filter(|alert| self.promises.is_news(*alert, begun));
+        let news: Vec<_> = news.filter(|_| taken && certain).collect();
+        self.queries_told(news.into_iter())?;
         self.promises.pulled(self.now, begun, listed, complete, taken);
         let shown: Vec<_> = listed.iter().map(|l| (l.alert, l.muted.is_some())).collect();
         self.say(|| format!("pull of {begun} lists {shown:?}, incomplete: {why:?}: {came:?}"));
@@ -310,9 +381,9 @@ fn shown(answer: Option<&(u16, Value)>) -> String {
 }
 
 /// The body, as Alertmanager writes it.
-fn body(peer: usize, snapshot: &Snapshot) -> Vec<u8> {
+fn body(peer: usize, snapshot: &Snapshot, wording: &Wording) -> Vec<u8> {
     let alert = |(alert, stored, fires): &(usize, crate::alertmanager::Stored, bool)| {
-        let sent = on_the_wire(*alert, *stored);
+        let sent = wording.on_the_wire(*alert, *stored);
         if *fires { sent.json() } else { sent.over(&moment(stored.ends).to_string()).json() }
     };
     let node = node_name(snapshot.node);

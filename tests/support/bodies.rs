@@ -51,6 +51,11 @@ impl Sent {
         self
     }
 
+    pub(crate) fn annotated(mut self, name: &str, text: &str) -> Self {
+        self.annotations[name] = json!(text);
+        self
+    }
+
     /// The same alert, over.
     pub(crate) fn over(&self, ends: &str) -> Self {
         Self { ends: Some(ends.to_owned()), ..self.clone() }

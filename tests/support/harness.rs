@@ -112,13 +112,14 @@ impl Service {
         let sink = Arc::clone(&steps);
         let config = config(text);
         metrics.expect_policies(&config);
-        let engine = Arc::new(Engine::new(
+        let engine = Engine::new(
             Arc::clone(&cluster) as Arc<_>,
             config,
             Arc::clone(&clock) as Arc<dyn Clock>,
             Arc::clone(&metrics),
             Box::new(move |step| sink.lock().unwrap().push(step)),
-        ));
+        );
+        let engine = Arc::new(engine.after_a_pull());
         engine.refresh().await;
         let mut app = App::new(Arc::clone(&engine), metrics, Box::new(|| Box::pin(async { Ok(()) })));
         limits(&mut app);

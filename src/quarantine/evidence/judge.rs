@@ -72,7 +72,8 @@ fn there(question: &Question, asked: &Asked, answers: &NodeAnswers, at: Timestam
     if matches!(gpu, Gpu::Uuid(_)) && named && expected.is_some() && asked.machine_changed {
         return Ok(true);
     }
-    Err(format!("{gpu} has no fresh series"))
+    // An alert that was told only after the GPU was replaced stays like this, whatever is waited for.
+    Err(format!("{gpu} has no fresh series: if it was replaced, a person must release the node"))
 }
 
 /// What the claim's own queries say.

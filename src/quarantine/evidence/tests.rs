@@ -107,8 +107,8 @@ fn a_query_without_an_answer_pauses_unless_another_says_that_the_fault_is_there(
 /// The old GPU is not seen, another is in its place.
 #[rstest]
 #[case::rebooted(true, Some(2), Finding::Gone, true)]
-#[case::machine_as_it_was(false, Some(2), Finding::Nothing(format!("{A} has no fresh series")), false)]
-#[case::number_unknown(true, None, Finding::Nothing(format!("{A} has no fresh series")), false)]
+#[case::machine_as_it_was(false, Some(2), Finding::Nothing(format!("{A} has no fresh series: if it was replaced, a person must release the node")), false)]
+#[case::number_unknown(true, None, Finding::Nothing(format!("{A} has no fresh series: if it was replaced, a person must release the node")), false)]
 #[case::one_is_missing(true, Some(3), Finding::Nothing("2 of 3 GPUs have fresh series".to_owned()), false)]
 fn a_gpu_is_replaced_if_the_machine_changed_and_none_is_missing(
     #[case] machine_changed: bool,

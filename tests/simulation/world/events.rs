@@ -1,13 +1,15 @@
 //! What happens, how long it lasts, and how it ends.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Kept, World};
 use crate::{
-    harness::{Fault, TAINT},
-    promises::HOLD,
-    sequence::{ALERTS, Api, Event, NODES, Rest, Why},
-    source::{Mute, node_name},
+    harness::{self, Fault, TAINT},
+    process::moment,
+    promises::{HOLD, IGNORE},
+    sequence::{ALERTS, Api, Event, Forged, NODES, Rest, Rule, Why},
+    source::Mute,
+    wording::{forged, node_name},
 };
 
 /// Until when each thing is out of order.
@@ -25,6 +27,13 @@ pub(super) struct Outages {
     pub(super) hang: i64,
     pub(super) behind: i64,
     pub(super) held: [i64; NODES],
+    pub(super) ignored: [i64; NODES],
+    /// Kubernetes tells of one GPU.
+    pub(super) one_gpu: [i64; NODES],
+    pub(super) errors: i64,
+    pub(super) query_errors: i64,
+    pub(super) late: i64,
+    pub(super) late_by: i64,
 }
 
 impl World<'_> {
@@ -33,9 +42,9 @@ impl World<'_> {
         let until = |old: &mut i64, secs: i64| *old = (*old).max(now + secs);
         let o = &mut self.outages;
         match *event {
-            Event::Fault(alert) => self.faults[alert] = true,
-            Event::Repair(alert) => self.faults[alert] = false,
-            Event::Gap { alert, secs } => until(&mut o.gaps[alert], secs),
+            Event::Fault(fault) => self.machines.breaks(self.machines.alert(fault), now),
+            Event::Repair(fault) => self.machines.is_repaired(self.machines.alert(fault)),
+            Event::Gap { alert, secs } => until(&mut o.gaps[self.machines.alert(alert)], secs),
             Event::PrometheusDown { secs } => until(&mut o.prometheus, secs),
             Event::Unreported { peer, secs } => until(&mut o.unreported[peer], secs),
             Event::PeerDown { peer, secs, keeps_log } => {
@@ -49,6 +58,7 @@ impl World<'_> {
             Event::Mute { alert, whole_node, why, secs } => {
                 // A silence is created at one peer and told to the others.
                 let both = now >= o.apart || why != Why::Silenced;
+                let alert = self.machines.alert(alert);
                 self.mutes.push(Mute { alert, whole_node, why, until: now + secs, known_to: [true, both] });
             }
             Event::WebhooksLost { secs } => until(&mut o.webhooks, secs),
@@ -83,28 +93,113 @@ impl World<'_> {
                 }
                 return self.after_work();
             }
-            Event::TakeTaint { node } => {
-                let name = node_name(node);
-                self.cluster.edit(&name, |n| {
-                    if let Some(taints) = n["spec"]["taints"].as_array_mut() {
-                        taints.retain(|t| t["key"] != TAINT);
-                    }
-                    let fields = json!({"f:spec": {"f:taints": {}}});
-                    n["metadata"]["managedFields"] =
-                        json!([{"manager": "kubectl-taint", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
-                });
-                self.promises.taken_away(node, &self.cluster.raw(&name));
+            Event::TakeTaint { node } => self.take_taint(node),
+            Event::Ignore { node, secs } => {
+                until(&mut o.ignored[node], secs);
+                self.cluster.edit(&node_name(node), |n| n["metadata"]["annotations"][IGNORE] = json!("a test bed"));
             }
+            Event::ExporterDown { node, secs, forgets } => self.machines.goes_dark(node, now + secs, forgets),
+            Event::Unseen { node, gpu, secs } => until(&mut self.machines.unseen[node][gpu], secs),
+            // After a boot nobody could tell it from another GPU.
+            Event::Misnamed { node, .. } if self.proofs.has_booted(node) => {}
+            Event::Misnamed { node, secs } => until(&mut self.machines.misnamed[node], secs),
+            Event::OneGpu { node, secs } => {
+                until(&mut o.one_gpu[node], secs);
+                self.change(node, |n| n["metadata"]["labels"]["nvidia.com/gpu.count"] = json!("1"));
+            }
+            Event::Errors { all: true, secs } => until(&mut o.errors, secs),
+            Event::Errors { all: false, secs } => until(&mut o.query_errors, secs),
+            Event::Late { by, secs } => {
+                until(&mut o.late, secs);
+                o.late_by = by;
+            }
+            Event::RuleFails { secs } => self.machines.rule_fails(now, now + secs),
+            Event::Rule { gpu, is } => {
+                self.wording.rules[usize::from(!gpu)] = is;
+                self.meddled |= is == Rule::Edited;
+            }
+            Event::Reboot { node, cures, secs } => self.reboot(node, cures, secs, false),
+            Event::NewGpu { node, secs } => {
+                self.machines.gets_new_gpu(node);
+                self.reboot(node, false, secs, false);
+            }
+            Event::NewMachine { node, secs } => self.exchange(node, secs),
+            Event::Forge { alert, query, over } => return self.forge(self.machines.alert(alert), query, over),
         }
         self.look()
+    }
+
+    /// Somebody else changes a node.
+    fn change(&mut self, node: usize, edit: impl FnOnce(&mut Value)) {
+        self.cluster.edit(&node_name(node), edit);
+        self.promises.changed(node, &self.cluster.raw(&node_name(node)));
+    }
+
+    pub(super) fn take_taint(&mut self, node: usize) {
+        let name = node_name(node);
+        self.cluster.edit(&name, |n| {
+            if let Some(taints) = n["spec"]["taints"].as_array_mut() {
+                taints.retain(|t| t["key"] != TAINT);
+            }
+            let fields = json!({"f:spec": {"f:taints": {}}});
+            n["metadata"]["managedFields"] =
+                json!([{"manager": "kubectl-taint", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
+        });
+        self.promises.taken_away(node, &self.cluster.raw(&name));
+        self.proofs.taken_away(node, &self.cluster.raw(&name));
+    }
+
+    /// The machine boots, and perhaps it is another one.
+    pub(super) fn reboot(&mut self, node: usize, cures: bool, secs: i64, exchanged: bool) {
+        self.machines.boots(node, cures, self.now, secs);
+        self.machines.machine[node] += usize::from(exchanged);
+        self.proofs.machine_changes(node, exchanged);
+        let (boot, machine) = (self.machines.boots[node], self.machines.machine[node]);
+        self.change(node, |n| {
+            n["status"]["nodeInfo"] = json!({"bootID": format!("b-{boot}"), "systemUUID": format!("s-{machine}")});
+        });
+    }
+
+    /// Another machine, with other GPUs, in the place of the old one.
+    pub(super) fn exchange(&mut self, node: usize, secs: i64) {
+        self.machines.gets_new_gpu(node);
+        self.reboot(node, true, secs, true);
+    }
+
+    /// A post that no Alertmanager sent.
+    fn forge(&mut self, alert: usize, query: Forged, over: bool) -> Kept {
+        let now = self.now;
+        let Some(process) = self.process.as_ref().filter(|_| now >= self.outages.webhooks) else { return Ok(()) };
+        self.meddled = true;
+        let mut sent = self.wording.without_query(alert, now);
+        if let Some(query) = forged(query) {
+            sent = sent.annotated("recovery_query", query);
+            self.proofs.query_sent(alert);
+        }
+        let sent = if over { sent.over(&moment(now).to_string()) } else { sent };
+        self.promises.posted(now, &[(alert, !over)]);
+        if let Some((200, answer)) = process.post(harness::body(&[sent]))
+            && !self.cluster.is_dead()
+        {
+            let certain = now - self.hung > 60;
+            self.promises.accepted(now, &[(alert, !over)], &answer, &self.cluster.inner.nodes_json(), certain)?;
+        }
+        self.look()?;
+        self.bury();
+        Ok(())
     }
 
     /// All outages end; faults stay as they are.
     pub(super) fn mend(&mut self) {
         self.say(|| "* everything is mended but the faults".to_owned());
-        let held = self.outages.held;
-        self.outages = Outages::default();
-        self.outages.held = held.map(|until| if until > self.now { self.now } else { until });
+        let over = |times: [i64; NODES]| times.map(|until| until.min(self.now));
+        let o = &self.outages;
+        let (held, ignored, one_gpu) = (over(o.held), over(o.ignored), over(o.one_gpu));
+        self.outages = Outages { held, ignored, one_gpu, ..Outages::default() };
+        self.machines.mend(self.now);
+        if self.sequence.repaired {
+            self.machines.all_is_repaired();
+        }
         self.mutes.clear();
         for peer in &mut self.peers {
             if !peer.up {
@@ -145,12 +240,20 @@ impl World<'_> {
         if now == self.outages.behind {
             self.cluster.fall_behind(false);
         }
-        for (number, until) in self.outages.held.iter_mut().enumerate().filter(|(_, until)| **until > 0) {
-            if now >= *until {
+        for number in 0..NODES {
+            let name = node_name(number);
+            for (until, key) in [(&mut self.outages.held[number], HOLD), (&mut self.outages.ignored[number], IGNORE)] {
+                if *until > 0 && now >= *until {
+                    *until = 0;
+                    self.cluster.edit(&name, |n| {
+                        n["metadata"]["annotations"].as_object_mut().and_then(|a| a.remove(key));
+                    });
+                }
+            }
+            let until = &mut self.outages.one_gpu[number];
+            if *until > 0 && now >= *until {
                 *until = 0;
-                self.cluster.edit(&node_name(number), |n| {
-                    n["metadata"]["annotations"].as_object_mut().and_then(|a| a.remove(HOLD));
-                });
+                self.change(number, |n| n["metadata"]["labels"]["nvidia.com/gpu.count"] = json!("2"));
             }
         }
     }
