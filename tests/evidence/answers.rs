@@ -30,7 +30,14 @@ fn question(from: Timestamp, to: Timestamp, step: u64, queries: &[&str]) -> Ques
         machine_changed: false,
     };
     let range = Range { from, to, step: Duration::from_secs(step) };
-    Question { node: NodeName::parse("gpu-1").unwrap(), uid: "u".to_owned(), gpus: None, range, claims: vec![asked] }
+    Question {
+        node: NodeName::parse("gpu-1").unwrap(),
+        uid: "u".to_owned(),
+        at: range.to,
+        gpus: None,
+        range,
+        claims: vec![asked],
+    }
 }
 
 async fn ask(client: &EvidenceClient, question: &Question, host: &str) -> NodeAnswers {
