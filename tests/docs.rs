@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-quarantine");
-const COMMANDS: [&str; 4] = ["serve", "replay", "explain", "demo"];
+const COMMANDS: [&str; 5] = ["serve", "replay", "explain", "demo", "uninstall"];
 /// The configuration that a reader starts from.
 const MINIMAL: &str = include_str!("../fixtures/minimal.yaml");
 
