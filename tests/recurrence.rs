@@ -6,6 +6,8 @@
 mod flapping;
 #[path = "support/harness.rs"]
 mod harness;
+#[path = "recurrence/health.rs"]
+mod health;
 #[path = "recurrence/ledger.rs"]
 mod ledger;
 #[path = "recurrence/pure.rs"]

@@ -30,5 +30,6 @@ pub(super) async fn keep_for_ever(engine: Arc<Engine>) {
             engine.sync_ledger().await;
             since = 0;
         }
+        engine.label_health().await;
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Who you are; it is written into the pause.
-    #[arg(long, value_name = "NAME", env = "USER", default_value = "somebody")]
-    by: String,
+    #[arg(long = "as", value_name = "NAME", env = "USER", hide_env_values = true, default_value = "somebody")]
+    who: String,
     /// Why; it is written into the pause.
     #[arg(long, value_name = "TEXT", default_value = "uninstall")]
     reason: String,
@@ -74,7 +74,7 @@ async fn uninstall(args: &Args, config: &Config) -> Result<(), Failure> {
     }
     let leaving = Leaving { orphans: args.orphans, words: args.words };
     let mut left = Vec::new();
-    let pause = Pause { by: args.by.clone(), at: SystemClock.now(), reason: args.reason.clone(), other: Unknown::new() };
+    let pause = Pause { by: args.who.clone(), at: SystemClock.now(), reason: args.reason.clone(), other: Unknown::new() };
     match set_pause(&ledger, config, Some(pause)).await {
         Ok(()) => say(&format!("Paused in ConfigMap {}: a service that runs begins nothing new, within 30s.", config.ledger)),
         Err(why) => left.push(format!("the service is not paused: {why}")),

@@ -41,7 +41,7 @@ struct Entry {
 /// What of a node's state people are told once.
 fn lasting(view: &NodeView) -> Option<Reason> {
     match view {
-        _ if view.unusable => Some(Reason::RecordUnreadable),
+        _ if view.unusable.is_some() => Some(Reason::RecordUnreadable),
         _ if view.held_back.is_some() => Some(Reason::ReleaseHeld),
         _ if view.unproven.is_some() => Some(Reason::ReleaseUnproven),
         _ => view.muted.as_ref().map(|_| Reason::Silenced),

@@ -9,6 +9,7 @@ mod damper;
 mod deliver;
 mod evidence;
 mod fleet;
+mod health;
 mod ledger;
 mod node;
 mod notices;
@@ -50,6 +51,7 @@ use damper::Damper;
 use evidence::Evidence;
 pub(crate) use fleet::Busy;
 use fleet::Fleet;
+use health::Labelled;
 use ledger::Book;
 use node::Done;
 use parked::Parked;
@@ -121,6 +123,7 @@ pub struct Engine {
     vetoed: Mutex<BTreeMap<NodeName, String>>,
     evidence: Mutex<Evidence>,
     book: Mutex<Book>,
+    labelled: Mutex<Labelled>,
     /// Held while the ledger is read and written.
     ledger_turn: tokio::sync::Mutex<()>,
     /// Nothing is released before the first complete pull.
@@ -176,6 +179,7 @@ impl Engine {
             vetoed: Mutex::default(),
             evidence: Mutex::default(),
             book: Mutex::new(book),
+            labelled: Mutex::default(),
             ledger_turn: tokio::sync::Mutex::default(),
             after_a_pull: false,
             heard_all: Mutex::default(),

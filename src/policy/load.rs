@@ -162,6 +162,7 @@ impl Check<'_> {
             isolation: isolation?,
             release: release?,
             flapping: flapping?,
+            health_label: raw.health_label.unwrap_or(false),
             ledger: ledger?,
             locate: locate?,
             guard: guard?,

@@ -234,7 +234,7 @@ impl Ledger {
     pub fn news_of(&self, node: &NodeFacts, view: &NodeView, now: Timestamp) -> News {
         let mut news = News::default();
         // What cannot be read says nothing, and what is known stays.
-        if view.unusable {
+        if view.unusable.is_some() {
             return news;
         }
         let key = machine_key(node);

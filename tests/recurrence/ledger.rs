@@ -1,5 +1,6 @@
 //! The ledger with the cluster: compare-and-swap, trouble that stops nothing, and the pause.
 
+use futures::FutureExt;
 use gpu_quarantine::{
     cluster::{Cluster, LedgerWrite, snapshot::SnapshotCluster},
     policy::LedgerPlace,
@@ -22,9 +23,9 @@ async fn stored(service: &Service) -> Option<Value> {
 }
 
 fn put(cluster: &SnapshotCluster, text: &str) {
-    let stands = futures::executor::block_on(cluster.read_ledger(&place())).unwrap();
+    let stands = cluster.read_ledger(&place()).now_or_never().unwrap().unwrap();
     let over = stands.as_ref().map(|s| s.version.as_str());
-    futures::executor::block_on(cluster.write_ledger(&place(), LedgerWrite { over, text, unreadable: None })).unwrap();
+    cluster.write_ledger(&place(), LedgerWrite { over, text, unreadable: None }).now_or_never().unwrap().unwrap();
 }
 
 fn paused() -> String {
