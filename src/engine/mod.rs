@@ -92,6 +92,8 @@ pub(crate) struct Census {
     pub(crate) busy: Vec<Busy>,
     /// How many alerts are parked.
     pub(crate) parked: usize,
+    /// How many nodes have a record that cannot be used.
+    pub(crate) unusable: usize,
 }
 
 /// What somebody else did to a node.
@@ -495,6 +497,6 @@ impl Engine {
     pub(crate) fn census(&self) -> Census {
         let parked = lock(&self.parked).len();
         let fleet = lock(&self.fleet);
-        Census { states: fleet.states(), claims: fleet.claims(), busy: fleet.busy(BUSY_SHOWN), parked }
+        Census { states: fleet.states(), claims: fleet.claims(), busy: fleet.busy(BUSY_SHOWN), parked, unusable: fleet.unusable() }
     }
 }

@@ -24,6 +24,7 @@ const PROMISED: [(&str, &str); 28] = [
     ("gpu_quarantine_node_write_failures", "counter"),
     ("gpu_quarantine_nodes", "gauge"),
     ("gpu_quarantine_claims", "gauge"),
+    ("gpu_quarantine_records_unusable", "gauge"),
     ("gpu_quarantine_node_state_info", "gauge"),
     ("gpu_quarantine_node_isolated_timestamp_seconds", "gauge"),
     ("gpu_quarantine_isolation_delay_seconds", "histogram"),
