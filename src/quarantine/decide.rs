@@ -266,7 +266,8 @@ impl Next {
             Some(taint) => (&taint.key, taint.effect.as_str()),
             None => (&ctx.config.isolation.taint_key, EFFECT),
         };
-        if node.taints.iter().any(|t| t.key == *key && t.effect == effect) {
+        // As the node shall be: what this decision itself puts there, for a machine that came back, was never taken away.
+        if self.taints.iter().any(|t| t.key == *key && t.effect == effect) {
             return;
         }
         // Who changed the list last, as far as Kubernetes tells; whoever takes away a taint that was not ours says nothing about it.
