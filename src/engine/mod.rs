@@ -497,6 +497,12 @@ impl Engine {
     pub(crate) fn census(&self) -> Census {
         let parked = lock(&self.parked).len();
         let fleet = lock(&self.fleet);
-        Census { states: fleet.states(), claims: fleet.claims(), busy: fleet.busy(BUSY_SHOWN), parked, unusable: fleet.unusable() }
+        Census {
+            states: fleet.states(),
+            claims: fleet.claims(),
+            busy: fleet.busy(BUSY_SHOWN),
+            parked,
+            unusable: fleet.unusable(),
+        }
     }
 }
