@@ -88,7 +88,8 @@ impl Stated {
             .steps()
             .filter_map(|at| Some((at, self.of(&question.node, at).filter(|s| s.unknown.is_none())?)))
             .collect();
-        let when = |so: &dyn Fn(&Statement) -> bool| -> Series { steps.iter().filter(|(_, s)| so(s)).map(|(at, _)| *at).collect() };
+        let when =
+            |so: &dyn Fn(&Statement) -> bool| -> Series { steps.iter().filter(|(_, s)| so(s)).map(|(at, _)| *at).collect() };
         let up = |s: &Statement| s.exporter == Exporter::Up;
         let mut known: Vec<&Gpu> = question.claims.iter().filter_map(|c| c.gpu.as_ref()).collect();
         known.sort();

@@ -83,7 +83,9 @@ async fn uninstall(args: &Args, config: &Config) -> Result<(), Failure> {
     let takes = list(&found, leaving);
     if takes > 0 {
         if !args.yes && !agreed(takes) {
-            return Err(Failure::finding("nothing was given back; the pause stands, end it with: gpu-quarantine uninstall --resume"));
+            return Err(Failure::finding(
+                "nothing was given back; the pause stands, end it with: gpu-quarantine uninstall --resume",
+            ));
         }
         for (node, _) in found.iter().filter(|(_, belongings)| belongings.patch.is_some()) {
             if let Err(why) = give_back(&nodes, &node.name, config, leaving).await {

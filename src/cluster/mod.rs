@@ -19,8 +19,8 @@ use crate::{
     policy::{LedgerPlace, Selector},
 };
 pub use facts::{FactsError, exporter_pod, node_facts};
-pub use ledger::{LedgerError, LedgerWrite, StoredText};
 pub use json::{node_json, pod_json};
+pub use ledger::{LedgerError, LedgerWrite, StoredText};
 
 /// A call to the cluster that did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -112,7 +112,12 @@ pub trait Cluster: Send + Sync + Debug {
 
     /// The exporters' DaemonSets, as `namespace/name`, whose pods would not come back on a node with that taint. None if nobody can
     /// tell.
-    fn not_tolerating<'a>(&'a self, _exporters: &'a [Selector], _taint: &'a Taint, _now: Timestamp) -> BoxFuture<'a, Vec<String>> {
+    fn not_tolerating<'a>(
+        &'a self,
+        _exporters: &'a [Selector],
+        _taint: &'a Taint,
+        _now: Timestamp,
+    ) -> BoxFuture<'a, Vec<String>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 

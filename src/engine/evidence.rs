@@ -106,13 +106,7 @@ impl Engine {
         questions
     }
 
-    fn question(
-        &self,
-        name: &NodeName,
-        nodes: &Inventory,
-        config: &Config,
-        now: Timestamp,
-    ) -> Option<(Question, Vec<String>)> {
+    fn question(&self, name: &NodeName, nodes: &Inventory, config: &Config, now: Timestamp) -> Option<(Question, Vec<String>)> {
         let node = nodes.get(name)?;
         let past = self.past_of(node);
         let question = match &self.shadow {
@@ -162,7 +156,9 @@ impl Engine {
             let mut found = Vec::new();
             for (fp, looked_for) in &evidence.unrendered {
                 let name = looked_for.labels.get(ALERTNAME).unwrap_or_default();
-                let same = |r: &&&ActiveAlert| r.labels.iter().all(|(name, value)| looked_for.labels.get(name).unwrap_or_default() == value);
+                let same = |r: &&&ActiveAlert| {
+                    r.labels.iter().all(|(name, value)| looked_for.labels.get(name).unwrap_or_default() == value)
+                };
                 if let Some(it) = by_name.get(name).into_iter().flatten().find(same) {
                     found.push((*fp, looked_for.node.clone(), it.recovery_query.clone()));
                 }

@@ -34,7 +34,8 @@ impl Engine {
             let mut labelled = lock(&self.labelled);
             labelled.0.retain(|_, at| now.duration_since(*at) < REST);
             let ignored = config.annotation("ignore");
-            let ours = nodes.iter().filter(|n| standing(n, &config) == Standing::InScope && !n.annotations.contains_key(&ignored));
+            let ours =
+                nodes.iter().filter(|n| standing(n, &config) == Standing::InScope && !n.annotations.contains_key(&ignored));
             let differs = ours.filter_map(|node| {
                 let is = config.health_label.then(|| health(&self.past_of(node), now).to_string());
                 let stale = node.labels.get(&label) != is.as_ref() && !labelled.0.contains_key(&node.name);

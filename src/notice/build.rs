@@ -131,7 +131,8 @@ pub fn unproven(view: &NodeView, at: Timestamp) -> Option<Notice> {
     let claims: Vec<&Claim> = view.claims.iter().filter(|c| c.action.isolates()).collect();
     let claim = leading(&claims, None);
     let (policy, about) = claim.map_or(("-", String::new()), |c| (c.policy.as_str(), subject(c, claims.len())));
-    let head = format!("Its alerts ended and the hold-down is over, but the fault is not shown to be gone (policy {policy}: {about}).");
+    let head =
+        format!("Its alerts ended and the hold-down is over, but the fault is not shown to be gone (policy {policy}: {about}).");
     let next = format!("Next: it stays isolated and waits for {why}.");
     let note = parts(&head, claim.and_then(|c| c.runbook.as_deref()), &next, None);
     Some(Notice { at, reason: Reason::ReleaseUnproven, node: Some(of_view(view)), note, taint: None })

@@ -11,7 +11,10 @@ use self::report::{MAX_PROBLEMS, Place, Source};
 use super::{
     Config, Events, GuardLimits, Isolation, Locate, ManagerPattern, Release, Requirement, Scope, Selector, SelectorError,
     names::{flaw_in_domain, flaw_in_key, flaw_in_value},
-    raw::{Opt, RawConfig, RawEvents, RawFlapping, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint, Texts},
+    raw::{
+        Opt, RawConfig, RawEvents, RawFlapping, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint,
+        Texts,
+    },
 };
 use crate::alert::{Matcher, MatcherError};
 
@@ -331,9 +334,11 @@ fn requirement(text: &str, has_prometheus: bool) -> Result<Requirement, String> 
     match text {
         "resolved" => Ok(Requirement::Resolved),
         "evidence" if has_prometheus => Ok(Requirement::Evidence),
-        "evidence" => Err("evidence needs a Prometheus that can be asked for it; add `sources: {prometheus: {query_url: ...}}`, or \
+        "evidence" => {
+            Err("evidence needs a Prometheus that can be asked for it; add `sources: {prometheus: {query_url: ...}}`, or \
                            require something else"
-            .to_owned()),
+                .to_owned())
+        }
         "manual" => Ok(Requirement::Manual),
         other => Err(format!("{other:?} is not a requirement; this version knows {REQUIREMENTS}")),
     }

@@ -60,7 +60,8 @@ impl Belongings {
                 found.taint = ours.and_then(|ours| node.taints.iter().find(|t| is_same(t, ours))).cloned();
                 if let Some(taint) = found.taint.as_ref().filter(|t| !is_our_key(&t.key, config)) {
                     let key = &taint.key;
-                    found.stays = Some(format!("its taint {key} is not ours by this configuration: add that to isolation.former_keys"));
+                    found.stays =
+                        Some(format!("its taint {key} is not ours by this configuration: add that to isolation.former_keys"));
                 }
             }
             Stored::None | Stored::Unreadable(_) => {}
@@ -96,7 +97,8 @@ impl Belongings {
     fn take_back(&self, node: &NodeFacts, config: &Config, leaving: Leaving) -> Option<Value> {
         let mut annotations: Map<String, Value> = self.annotations.iter().map(|name| (name.clone(), Value::Null)).collect();
         if leaving.words {
-            let present = ["hold", "ignore"].map(|w| config.annotation(w)).into_iter().filter(|w| node.annotations.contains_key(w));
+            let present =
+                ["hold", "ignore"].map(|w| config.annotation(w)).into_iter().filter(|w| node.annotations.contains_key(w));
             annotations.extend(present.map(|name| (name, Value::Null)));
         }
         let labels: Map<String, Value> = self.labels.iter().map(|name| (name.clone(), Value::Null)).collect();

@@ -11,7 +11,10 @@ const NODE: &str = "gpu-node-07";
 
 fn at(service: &Service, alert: &Sent) -> (Sent, Sent) {
     let now = service.now();
-    (alert.clone().since(&now.to_string()), alert.clone().since(&now.to_string()).over(&(now + SignedDuration::from_secs(1)).to_string()))
+    (
+        alert.clone().since(&now.to_string()),
+        alert.clone().since(&now.to_string()).over(&(now + SignedDuration::from_secs(1)).to_string()),
+    )
 }
 
 /// A fault that begins and is over at once; how long the node was held afterwards, in minutes, up to two days.
@@ -39,7 +42,10 @@ async fn the_third_hold_down_is_doubled_and_the_fifth_waits_for_a_person() {
     let view = service.view(NODE).await;
     assert_eq!(view["state"], "clearing");
     let waits = view["waiting_for"].as_str().unwrap();
-    assert!(waits.contains("a person") && waits.contains("it was released 4 times within 7days before this fault began"), "{waits}");
+    assert!(
+        waits.contains("a person") && waits.contains("it was released 4 times within 7days before this fault began"),
+        "{waits}"
+    );
     service.pass("10d").await;
     assert!(service.tainted(NODE), "waiting makes nothing easier");
 }

@@ -8,7 +8,7 @@ use gpu_quarantine::{
 };
 use serde_json::{Value, json};
 
-use crate::harness::{Service, config, CONFIG, lost};
+use crate::harness::{CONFIG, Service, config, lost};
 
 const NODE: &str = "gpu-node-07";
 const OVER: &str = "2026-11-29T20:17:00Z";
@@ -29,7 +29,8 @@ fn put(cluster: &SnapshotCluster, text: &str) {
 }
 
 fn paused() -> String {
-    json!({"v": 1, "owner": "default", "machines": {}, "paused": {"by": "ann", "at": "2026-11-29T20:00:00Z", "reason": "a test"}}).to_string()
+    json!({"v": 1, "owner": "default", "machines": {}, "paused": {"by": "ann", "at": "2026-11-29T20:00:00Z", "reason": "a test"}})
+        .to_string()
 }
 
 #[tokio::test]

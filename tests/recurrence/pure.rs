@@ -68,8 +68,15 @@ fn a_system_uuid_that_makers_share_is_none() {
     let node = |uuid: Option<&str>| NodeFacts { system_uuid: uuid.map(str::to_owned), ..facts() };
     let own = "3C7A55FA-3B87-49D9-AB49-E1BDF29B1CCE";
     assert_eq!(machine_key(&node(Some(own))), own.to_lowercase());
-    for none in [None, Some(""), Some("00000000-0000-0000-0000-000000000000"), Some("ffffffff-ffff-ffff-ffff-ffffffffffff"),
-        Some("03000200-0400-0500-0006-000700080009"), Some("Not Settable"), Some("To be filled by O.E.M.")] {
+    for none in [
+        None,
+        Some(""),
+        Some("00000000-0000-0000-0000-000000000000"),
+        Some("ffffffff-ffff-ffff-ffff-ffffffffffff"),
+        Some("03000200-0400-0500-0006-000700080009"),
+        Some("Not Settable"),
+        Some("To be filled by O.E.M."),
+    ] {
         assert_eq!(machine_key(&node(none)), "node:gpu-1", "{none:?}");
     }
 }

@@ -23,9 +23,10 @@ impl Check<'_> {
         let raw = raw.value;
         let query_url = match &raw.query_url {
             Some(url) => self.text(url, PeerUrl::parse),
-            None => {
-                self.refuse(place, "prometheus says not where it is; add `query_url: ...`, such as http://prometheus.monitoring:9090")
-            }
+            None => self.refuse(
+                place,
+                "prometheus says not where it is; add `query_url: ...`, such as http://prometheus.monitoring:9090",
+            ),
         };
         let rules_url = match &raw.rules_url {
             Some(url) => self.text(url, PeerUrl::parse),
@@ -50,7 +51,8 @@ impl Check<'_> {
 fn selector(text: &str) -> Result<Matcher, Flaw> {
     let matcher = Matcher::parse(text)?;
     if matcher.name() == "__name__" {
-        let message = "a selector cannot name metrics, since it is added to every query; write a label, such as 'cluster=\"prod-a\"'";
+        let message =
+            "a selector cannot name metrics, since it is added to every query; write a label, such as 'cluster=\"prod-a\"'";
         return Err(Flaw::from(message.to_owned()));
     }
     Ok(matcher)

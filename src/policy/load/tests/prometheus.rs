@@ -67,6 +67,7 @@ fn a_secret_of_prometheus_is_not_shown_either() {
     );
     let shown = refused(&text).to_string();
     assert!(shown.contains("not shown, since it may hold a secret") && !shown.contains("hunter2"), "{shown}");
-    let found = prometheus("sources: {prometheus: {query_url: 'http://p', http: {basic_auth: {username: a, password: hunter2}}}}");
+    let found =
+        prometheus("sources: {prometheus: {query_url: 'http://p', http: {basic_auth: {username: a, password: hunter2}}}}");
     assert!(found.http.holds_secrets() && !format!("{found:?}").contains("hunter2"));
 }

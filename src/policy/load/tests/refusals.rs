@@ -124,7 +124,12 @@ fn a_wrong_value_is_refused_at_its_place(#[case] added: &str, #[case] line: usiz
 #[case::null_require("release:\n  require:\n", 2, 3, "release.require is missing and has no default")]
 #[case::empty_require("release:\n  require: []\n", 2, 12, "require is empty, so nodes would return on time alone")]
 #[case::unknown_require("release:\n  require: [resolved, proof]\n", 2, 23, "this version knows `resolved`")]
-#[case::evidence_from_nobody("release:\n  require: [resolved, evidence]\n", 2, 23, "add `sources: {prometheus: {query_url: ...}}`")]
+#[case::evidence_from_nobody(
+    "release:\n  require: [resolved, evidence]\n",
+    2,
+    23,
+    "add `sources: {prometheus: {query_url: ...}}`"
+)]
 #[case::after_without_a_unit("release:\n  after: 10\n  require: [manual]\n", 2, 10, "write a number with a unit")]
 #[case::after_too_long("release:\n  after: 31d\n  require: [manual]\n", 2, 10, "longer than 30 days")]
 #[case::file_too_large(&format!("{LEAST}#{}", "x".repeat(1 << 20)), 1, 1, "a configuration has at most 1048576 (1 MiB)")]
