@@ -51,8 +51,8 @@ async fn everything_of_ours_is_given_back_and_nothing_else_and_nothing_new_is_be
     let config = with_ledger(&scope);
     let service = Service::start(server.kubeconfig(), &config.replace("cordon: false", "cordon: true"), &[]).await;
     let later = Alert::on(&names[3]);
-    for name in [&names[0], &names[1], &names[3]] {
-        assert_eq!(service.outcome(&Alert::on(name).firing()).await, "recorded");
+    for alert in [&Alert::on(&names[0]), &Alert::on(&names[1]), &later] {
+        assert_eq!(service.outcome(&alert.firing()).await, "recorded");
     }
     let corrupt = json!({"metadata": {"annotations": {"gpu-quarantine.dev/record-corrupt": "{"}}});
     nodes.patch("other", &names[0], corrupt).await;
