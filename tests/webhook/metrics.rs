@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 28] = [
+const PROMISED: [(&str, &str); 29] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
