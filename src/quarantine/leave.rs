@@ -48,7 +48,11 @@ impl Belongings {
     #[must_use]
     pub fn on(node: &NodeFacts, config: &Config, leaving: Leaving) -> Self {
         let mut found = Self::default();
-        let stored = read(node.annotations.get(&config.annotation(RECORD)).map(String::as_str), node, &config.instance);
+        let text = node.annotations.get(&config.annotation(RECORD)).map(String::as_str);
+        if text.is_some_and(|text| is_anothers(text, config)) {
+            return found;
+        }
+        let stored = read(text, node, &config.instance);
         let mut foreign = None;
         match &stored {
             Stored::Untouchable(why) => found.stays = Some(why.clone()),
@@ -120,6 +124,12 @@ impl Belongings {
         }
         anything.then_some(patch)
     }
+}
+
+/// Whether another instance wrote this record, in whatever version: then nothing on its node is ours.
+fn is_anothers(record: &str, config: &Config) -> bool {
+    let value: Option<Value> = serde_json::from_str(record).ok();
+    value.as_ref().and_then(|v| v.get("owner")).and_then(Value::as_str).is_some_and(|owner| owner != config.instance)
 }
 
 /// The taint of the record; one whose value is another was written by somebody else.

@@ -3,6 +3,7 @@
 use std::{
     fs,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::{
     harness::ApiServer,
     ledger::{direct, maps, stored, with_ledger},
     nodes::{Nodes, RECORD, TAINT, node, record, tainted, taints},
-    process::unique,
+    process::{eventually, unique},
     service::{Alert, Service},
 };
 
@@ -49,9 +50,9 @@ async fn everything_of_ours_is_given_back_and_nothing_else_and_nothing_new_is_be
     nodes.patch("other", &names[2], json!({"spec": {"taints": [orphan]}})).await;
     let config = with_ledger(&scope);
     let service = Service::start(server.kubeconfig(), &config.replace("cordon: false", "cordon: true"), &[]).await;
-    let first = Alert::on(&names[0]);
-    for name in &names[..2] {
-        assert_eq!(service.outcome(&Alert::on(name).firing()).await, "recorded");
+    let later = Alert::on(&names[3]);
+    for alert in [&Alert::on(&names[0]), &Alert::on(&names[1]), &later] {
+        assert_eq!(service.outcome(&alert.firing()).await, "recorded");
     }
     let corrupt = json!({"metadata": {"annotations": {"gpu-quarantine.dev/record-corrupt": "{"}}});
     nodes.patch("other", &names[0], corrupt).await;
@@ -59,27 +60,24 @@ async fn everything_of_ours_is_given_back_and_nothing_else_and_nothing_new_is_be
     // Without an answer nothing is taken, but the pause stands.
     let (code, said) = run(server, &config, &[]);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("Take it back from 2 nodes? [y/N]") && said.contains("nothing was given back"), "{said}");
+    assert!(said.contains("Take it back from 3 nodes? [y/N]") && said.contains("nothing was given back"), "{said}");
     assert!(tainted(&nodes.get(&names[0]).await));
     let paused = stored(&maps, &scope, |ledger| !ledger["paused"].is_null()).await;
     assert_eq!((&paused["paused"]["by"], &paused["paused"]["reason"]), (&json!("alice"), &json!("uninstall")));
-    crate::process::eventually("the service begins nothing new", std::time::Duration::from_secs(45), async || {
-        let alert = Alert::on(&names[3]);
-        match service.outcome(&alert.firing()).await.as_str() {
-            "pending" => Ok(()),
-            other => {
-                service.deliver(&alert.resolved()).await;
-                Err(other.to_owned())
-            }
-        }
+    eventually("the service hears of it", Duration::from_secs(45), async || {
+        let tail = service.tail();
+        if tail.contains("Nothing new is begun: paused by alice since") { Ok(()) } else { Err(tail) }
     })
     .await;
+    assert_eq!(service.outcome(&later.resolved()).await, "resolved");
+    service.wait_state(&names[3], "free").await;
+    assert_eq!(service.outcome(&later.firing()).await, "pending", "releases go on, and nothing new is begun");
 
     drop(service);
     let (code, said) = run(server, &config, &["--yes"]);
     assert_eq!(code, 0, "{said}");
     assert!(said.contains(&format!("{}: orphan {TAINT}=somebody:NoSchedule", names[2])), "{said}");
-    for name in &names[..2] {
+    for name in [&names[0], &names[1], &names[3]] {
         let free = nodes.get(name).await;
         assert!(record(&free).is_none() && !tainted(&free), "{free}");
         assert!(free["spec"].get("unschedulable").is_none(), "our cordon went");
@@ -95,7 +93,6 @@ async fn everything_of_ours_is_given_back_and_nothing_else_and_nothing_new_is_be
     assert!(!tainted(&nodes.get(&names[2]).await));
     assert!(nodes.get(&names[1]).await["metadata"].get("annotations").is_none());
     assert_eq!(direct(server, &scope).await.read().await.unwrap(), None);
-    drop(first);
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ async fn the_third_hold_down_is_doubled_and_the_fifth_waits_for_a_person() {
     assert_eq!(view["state"], "clearing");
     let waits = view["waiting_for"].as_str().unwrap();
     assert!(
-        waits.contains("a person") && waits.contains("it was released 4 times within 7days before this fault began"),
+        waits.contains("a person") && waits.contains("it was released 4 times within 7 days before this fault began"),
         "{waits}"
     );
     service.pass("10d").await;
@@ -60,7 +60,7 @@ async fn a_longer_hold_down_says_why() {
     service.outcomes(&[firing]).await;
     service.outcomes(&[over]).await;
     let waits = service.view(NODE).await["waiting_for"].as_str().unwrap().to_owned();
-    assert!(waits.ends_with("(longer than usual: it was released 2 times within 7days before this fault began)"), "{waits}");
+    assert!(waits.ends_with("(longer than usual: it was released 2 times within 7 days before this fault began)"), "{waits}");
 }
 
 #[tokio::test]

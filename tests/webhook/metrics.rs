@@ -39,6 +39,7 @@ const PROMISED: [(&str, &str); 29] = [
     ("gpu_quarantine_pull_last_complete_timestamp_seconds", "gauge"),
     ("gpu_quarantine_pull_duration_seconds", "histogram"),
     ("gpu_quarantine_alertmanager_peers", "gauge"),
+    ("gpu_quarantine_ledger_writes", "counter"),
     ("gpu_quarantine_evidence_queries", "counter"),
     ("gpu_quarantine_evidence_last_success_timestamp_seconds", "gauge"),
     ("gpu_quarantine_config_last_reload_successful", "gauge"),
