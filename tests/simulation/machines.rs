@@ -86,6 +86,12 @@ impl Machines {
         self.forgotten[alert] = false;
     }
 
+    /// It is there, and its alert does not show it.
+    pub(crate) fn breaks_unseen(&mut self, alert: usize, now: i64) {
+        self.since[alert].get_or_insert(now);
+        self.forgotten[alert] = true;
+    }
+
     pub(crate) fn is_repaired(&mut self, alert: usize) {
         self.since[alert] = None;
         self.forgotten[alert] = false;

@@ -209,14 +209,14 @@ impl Promises {
                         word.fires = Some(now);
                     }
                 }
-                Some(_) if taken => {
+                Some(_) if taken && !node.ignored => {
                     word.may_begin = false;
                     // As it was before the pull: what is on record goes on.
-                    if node.member(&self.fingerprints[alert]).is_some() && !node.ignored {
+                    if node.member(&self.fingerprints[alert]).is_some() {
                         word.fires = Some(now);
                     }
                 }
-                None if taken && complete => word.may_begin = false,
+                None if taken && complete && !node.ignored => word.may_begin = false,
                 _ => {}
             }
         }

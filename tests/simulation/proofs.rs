@@ -26,6 +26,8 @@ use crate::{
 const SEEN_WITHIN: i64 = 100;
 /// A recording rule that fails leaves its last samples to be found for so long.
 const STALE_FOR: i64 = 300;
+/// A process asks for so long how Prometheus renders an alert that was posted.
+const LOOKED_FOR: i64 = 600;
 
 /// What was told of one alert since it stands on its node's record.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +49,8 @@ pub(crate) struct Proofs {
     recovery: [(Recovery, Query); crate::sequence::KINDS],
     fingerprints: Vec<String>,
     told: Vec<Told>,
+    /// Since when the process looks for how Prometheus renders an alert.
+    looked_for: Vec<Option<i64>>,
     nodes: Vec<Seen>,
     /// The most GPUs that a node's record told of since it was last free.
     gpus: [u64; NODES],
@@ -68,6 +72,7 @@ impl Proofs {
             recovery: sequence.recovery,
             fingerprints,
             told: vec![Told::default(); ALERTS],
+            looked_for: vec![None; ALERTS],
             nodes: nodes.iter().map(Seen::of).collect(),
             gpus: [0; NODES],
             heard_all: false,
@@ -82,6 +87,23 @@ impl Proofs {
     /// Its true query was taken.
     pub(crate) fn true_query_told(&mut self, alert: usize) {
         self.told[alert].true_query |= self.told[alert].stands;
+    }
+
+    /// It was posted to this process and taken: how Prometheus renders it is asked for from now on.
+    pub(crate) fn looked_for(&mut self, alert: usize, now: i64) {
+        let since = &mut self.looked_for[alert];
+        *since = since.filter(|since| now - since < LOOKED_FOR).or(Some(now));
+    }
+
+    /// The rules API showed this alert to the process. Whether its query must stand on record now.
+    pub(crate) fn rendered(&mut self, alert: usize, now: i64) -> bool {
+        self.looked_for[alert].take().is_some_and(|since| now - since < LOOKED_FOR - SEEN_WITHIN)
+    }
+
+    /// A new process knows nothing of what the old one heard.
+    pub(crate) fn restarted(&mut self) {
+        self.heard_all = false;
+        self.looked_for = vec![None; ALERTS];
     }
 
     /// The machine boots, or is exchanged as well.

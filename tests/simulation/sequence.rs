@@ -100,6 +100,8 @@ pub(crate) enum Event {
     Fault(usize),
     /// It is repaired.
     Repair(usize),
+    /// A fault is there, and its alert does not show it.
+    Hidden(usize),
     /// The exporter's series is lost for a while: the fault goes on and looks repaired.
     Gap { alert: usize, secs: i64 },
     /// Prometheus is down.
@@ -215,7 +217,10 @@ fn evidence_event() -> impl Strategy<Value = Event> {
     let boot = || 60..300_i64;
     let forged = prop::sample::select(vec![Forged::Constant, Forged::Always, Forged::Always, Forged::Missing]);
     let rule = prop::sample::select(vec![Rule::Original, Rule::Edited, Rule::Edited, Rule::Deleted]);
+    let fault = || prop_oneof![2 => Just(0_usize), 1 => 0..FAULTS];
     prop_oneof![
+        3 => fault().prop_map(Event::Hidden),
+        3 => fault().prop_map(Event::Repair),
         5 => (node(), short(), any::<bool>()).prop_map(|(node, secs, forgets)| Event::ExporterDown { node, secs, forgets }),
         2 => (node(), 0..2_usize, short()).prop_map(|(node, gpu, secs)| Event::Unseen { node, gpu, secs }),
         1 => (node(), short()).prop_map(|(node, secs)| Event::Misnamed { node, secs }),
@@ -312,14 +317,39 @@ fn by_evidence() -> impl Strategy<Value = Story> {
     let recovery = (recovery(), recovery(), recovery(), prop::bool::weighted(0.7));
     let recovery = recovery.prop_map(|(a, b, c, same)| [a, if same { a } else { b }, c]);
     let how = (recovery, [query(), query(), query()]).prop_map(|(r, q)| [(r[0], q[0]), (r[1], q[1]), (r[2], q[2])]);
-    let event = prop_oneof![3 => event().boxed(), 4 => evidence_event().boxed()];
+    let event = || prop_oneof![3 => event().boxed(), 4 => evidence_event().boxed()];
     // Nothing is shown before anything broke.
     let first = prop_oneof![2 => Just(0_usize), 1 => 0..FAULTS].prop_map(Event::Fault);
-    ([require(), require()], how, any::<bool>(), first, 0..200_i64, vec((wait(), event), 1..22)).prop_map(
-        |(require, how, repaired, first, pause, mut events)| {
-            events[0].0 = events[0].0.max(pause);
-            events.insert(0, (0, first));
-            (require, how, repaired, events)
+    let random = (first, 0..200_i64, vec((wait(), event()), 1..22)).prop_map(|(first, pause, mut events)| {
+        events[0].0 = events[0].0.max(pause);
+        events.insert(0, (0, first));
+        events
+    });
+    let events = prop_oneof![3 => random.boxed(), 1 => flapping(event().boxed()).boxed()];
+    ([require(), require()], how, any::<bool>(), events)
+}
+
+/// A fault is gone and comes back unseen, while a person or nobody holds the node and perhaps nobody can be asked.
+fn flapping(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<(i64, Event)>> {
+    let long = || 100..1300_i64;
+    let asked = prop_oneof![
+        long().prop_map(|secs| Event::PrometheusDown { secs }),
+        long().prop_map(|secs| Event::Errors { all: true, secs }),
+        long().prop_map(|secs| Event::Errors { all: false, secs }),
+        long().prop_map(|secs| Event::ExporterDown { node: 0, secs, forgets: true }),
+        (0..2_usize, long()).prop_map(|(gpu, secs)| Event::Unseen { node: 0, gpu, secs }),
+        long().prop_map(|secs| Event::Misnamed { node: 0, secs }),
+        Just(Event::Hidden(0)),
+    ];
+    let held = prop_oneof![1 => Just(None), 2 => (600..1800_i64).prop_map(Some)];
+    (held, asked, vec((wait(), event), 0..4), [30..90_i64, 60..900_i64, 0..60_i64, 30..400_i64], any::<bool>()).prop_map(
+        |(held, asked, mut tail, [breaks, asks, back, gone], goes)| {
+            let mut events = vec![(0, Event::Fault(0)), (breaks, Event::Repair(0))];
+            events.extend(held.map(|secs| (20, Event::Hold { node: 0, secs })));
+            events.extend([(asks, asked), (back, Event::Hidden(0))]);
+            events.extend(goes.then_some((gone, Event::Repair(0))));
+            events.append(&mut tail);
+            events
         },
     )
 }

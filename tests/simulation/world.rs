@@ -268,6 +268,7 @@ guard: {{max_isolated: {{count: {}, percent: 0}}}}
             Some((200, answer)) if !dead => {
                 let certain = now - self.hung > 60;
                 self.promises.accepted(now, &alerts, &answer, &self.cluster.inner.nodes_json(), certain)?;
+                self.taken(&alerts, certain)?;
                 self.queries_told(alerts.iter().filter(|(_, fires)| *fires && certain).map(|(alert, _)| *alert))?;
                 if snapshot.truncated > 0 {
                     self.next_pull = now;
@@ -280,6 +281,14 @@ guard: {{max_isolated: {{count: {}, percent: 0}}}}
         self.look()?;
         self.bury();
         Ok(sent)
+    }
+
+    /// A body was taken.
+    fn taken(&mut self, alerts: &[(usize, bool)], certain: bool) -> Kept {
+        for (alert, _) in alerts.iter().filter(|(a, fires)| *fires && certain && !self.promises.is_ignored(node_of(*a))) {
+            self.proofs.looked_for(*alert, self.now);
+        }
+        self.proofs.look(self.now, &self.cluster.inner.nodes_json(), &self.machines)
     }
 
     /// These alerts were taken as they are worded now.
@@ -296,7 +305,7 @@ guard: {{max_isolated: {{count: {}, percent: 0}}}}
         if self.process.is_none() && self.now >= self.outages.service {
             self.process = Process::start(Arc::clone(&self.cluster), &self.config(), self.now);
             self.promises.restarted();
-            self.proofs.heard_all = false;
+            self.proofs.restarted();
             self.next_round = self.now;
             self.next_pull = self.now;
             self.say(|| "the service starts".to_owned());

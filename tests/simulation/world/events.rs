@@ -44,6 +44,7 @@ impl World<'_> {
         match *event {
             Event::Fault(fault) => self.machines.breaks(self.machines.alert(fault), now),
             Event::Repair(fault) => self.machines.is_repaired(self.machines.alert(fault)),
+            Event::Hidden(fault) => self.machines.breaks_unseen(self.machines.alert(fault), now),
             Event::Gap { alert, secs } => until(&mut o.gaps[self.machines.alert(alert)], secs),
             Event::PrometheusDown { secs } => until(&mut o.prometheus, secs),
             Event::Unreported { peer, secs } => until(&mut o.unreported[peer], secs),
@@ -183,6 +184,7 @@ impl World<'_> {
         {
             let certain = now - self.hung > 60;
             self.promises.accepted(now, &[(alert, !over)], &answer, &self.cluster.inner.nodes_json(), certain)?;
+            self.taken(&[(alert, !over)], certain)?;
         }
         self.look()?;
         self.bury();

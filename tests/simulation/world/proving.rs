@@ -7,6 +7,7 @@ use gpu_quarantine::{
 };
 
 use super::{Kept, World};
+use crate::sequence::node_of;
 
 /// `sources.prometheus.poll_interval`.
 const ROUND: i64 = 30;
@@ -15,6 +16,8 @@ const ROUND: i64 = 30;
 pub(super) struct Round {
     arrives: i64,
     rendered: Option<Vec<ActiveAlert>>,
+    /// The alerts that it rendered.
+    fires: Vec<usize>,
     shown: Vec<(NodeName, Shown)>,
 }
 
@@ -30,8 +33,14 @@ impl World<'_> {
         }
         let Some(round) = self.round.take_if(|round| self.now >= round.arrives) else { return Ok(()) };
         self.say(|| format!("shown: {:?}", round.shown.iter().map(|(n, s)| (n.as_str(), &s.claims)).collect::<Vec<_>>()));
-        if let Some(process) = &mut self.process {
-            process.prove(round.rendered, round.shown);
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let certain = self.cluster.is_calm() && self.now - self.hung > 60 && round.rendered.is_some();
+        process.prove(round.rendered, round.shown);
+        let certain = certain && !self.cluster.is_dead();
+        for alert in round.fires.into_iter().filter(|_| certain) {
+            if self.proofs.rendered(alert, self.now) && !self.promises.is_ignored(node_of(alert)) {
+                self.queries_told(std::iter::once(alert))?;
+            }
         }
         self.after_work()
     }
@@ -46,11 +55,9 @@ impl World<'_> {
             (question.node, shown)
         });
         let shown = shown.collect();
-        let rendered = looks_for_rendered.then(|| {
-            let fires = self.prometheus.fires().filter(|_| answers);
-            fires.filter_map(|alert| self.wording.rendered(alert)).collect()
-        });
+        let fires: Vec<usize> = self.prometheus.fires().filter(|_| answers).collect();
+        let rendered = looks_for_rendered.then(|| fires.iter().filter_map(|alert| self.wording.rendered(*alert)).collect());
         let late = if now < o.late { o.late_by } else { 0 };
-        Round { arrives: now + self.sequence.pull_takes.min(5) + late, rendered, shown }
+        Round { arrives: now + self.sequence.pull_takes.min(5) + late, rendered, fires, shown }
     }
 }
