@@ -1,5 +1,6 @@
 //! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are labels of one gauge only.
 
+mod labels;
 mod verdicts;
 
 use std::{
@@ -9,7 +10,7 @@ use std::{
 
 use jiff::Timestamp;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text},
+    encoding::text,
     metrics::{
         counter::Counter,
         family::Family,
@@ -20,6 +21,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use labels::{ByAction, ByCall, ByCode, ByNode, ByNodeAlone, ByOutcome, ByReason, ByResult, ByState, call_seconds};
+pub(crate) use labels::{EventResult, LedgerResult, PullResult};
 use verdicts::Verdicts;
 
 use crate::{
@@ -30,134 +33,6 @@ use crate::{
     quarantine::{Judgement, Outcome},
     sources::PeerStates,
 };
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByOutcome {
-    outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByReason {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByAction {
-    action: &'static str,
-    policy: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByCode {
-    code: u16,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByState {
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByResult {
-    result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByCall {
-    verb: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByNode {
-    node: String,
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByNodeAlone {
-    node: String,
-}
-
-/// From 1 ms to 8 s: a call is given up after 3 to 5 s.
-fn call_seconds() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 14))
-}
-
-/// What became of a Kubernetes Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EventResult {
-    /// The API server took it.
-    Sent,
-    /// It did not.
-    Failed,
-    /// There were too many.
-    Dropped,
-    /// The same was sent a short while ago.
-    Repeated,
-}
-
-impl EventResult {
-    const ALL: [Self; 4] = [Self::Sent, Self::Failed, Self::Dropped, Self::Repeated];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Failed => "failed",
-            Self::Dropped => "dropped",
-            Self::Repeated => "repeated",
-        }
-    }
-}
-
-/// What a write of the ledger came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LedgerResult {
-    /// It was written.
-    Ok,
-    /// Somebody else wrote meanwhile.
-    Conflict,
-    /// It could not be read or written.
-    Failed,
-    /// What stood there could not be used, and was kept beside the new one.
-    Unreadable,
-}
-
-impl LedgerResult {
-    const ALL: [Self; 4] = [Self::Ok, Self::Conflict, Self::Failed, Self::Unreadable];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Conflict => "conflict",
-            Self::Failed => "failed",
-            Self::Unreadable => "unreadable",
-        }
-    }
-}
-
-/// What a pull from Alertmanager came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PullResult {
-    /// What it does not list does not fire.
-    Complete,
-    /// It proves nothing about what it does not list.
-    Incomplete,
-    /// Nobody answered.
-    Failed,
-}
-
-impl PullResult {
-    const ALL: [Self; 3] = [Self::Complete, Self::Incomplete, Self::Failed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Incomplete => "incomplete",
-            Self::Failed => "failed",
-        }
-    }
-}
 
 /// All metrics, registered under `gpu_quarantine_`.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! applies; on a conflict it reads and decides again.
 
 mod answer;
+mod census;
 mod clock;
 mod damper;
 mod deliver;
@@ -16,6 +17,7 @@ mod notices;
 mod parked;
 mod plan;
 mod pull;
+mod reload;
 mod shadow;
 mod tally;
 
@@ -37,6 +39,7 @@ pub use clock::{Clock, SystemClock, VirtualClock};
 pub use notices::NoticeSink;
 pub use plan::Plan;
 pub use pull::{LastPull, Pulled};
+pub use reload::ReloadRefused;
 
 use crate::{
     alert::Alert,
@@ -45,8 +48,9 @@ use crate::{
     metrics::Metrics,
     notice::{self, Notice},
     policy::Config,
-    quarantine::{Heard, NodeState, NodeView, Told},
+    quarantine::{Heard, NodeView, Told},
 };
+pub(crate) use census::Census;
 use damper::Damper;
 use evidence::Evidence;
 pub(crate) use fleet::Busy;
@@ -61,40 +65,8 @@ use tally::Tally;
 
 /// How many nodes are worked on at once: the API server is bound by its processor, more only adds latency.
 const SIDE_BY_SIDE: usize = 8;
-/// Nodes that a metric names at most.
-const BUSY_SHOWN: usize = 500;
 /// When a node whose timer could not be carried out is tried again.
 const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(15);
-
-/// A configuration that cannot replace the running one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReloadRefused {
-    /// The cluster cannot tell what the new selectors look at.
-    #[error("the nodes could not be read for the new selectors: {0}")]
-    Labels(String),
-    /// `instance` or `domain` differ.
-    #[error("`{0}` is set at start only: restart to change it")]
-    StartOnly(&'static str),
-    /// The taint key differs and the old one would be orphaned.
-    #[error("isolation.taint.key was {0}: add that to isolation.former_keys, so that nodes isolated with it can be given back")]
-    KeyForgotten(String),
-}
-
-/// The fleet in numbers.
-#[derive(Debug)]
-pub(crate) struct Census {
-    /// How many nodes are in each state.
-    pub(crate) states: BTreeMap<NodeState, usize>,
-    /// How many claims are in each state.
-    pub(crate) claims: [(&'static str, usize); 3],
-    /// Nodes that are not free, as many as a metric may name.
-    pub(crate) busy: Vec<Busy>,
-    /// How many alerts are parked.
-    pub(crate) parked: usize,
-    /// How many nodes have a record that cannot be used.
-    pub(crate) unusable: usize,
-}
 
 /// What somebody else did to a node.
 #[derive(Debug, Clone)]
@@ -260,33 +232,6 @@ impl Engine {
         let last = taken.wait_for(|last| last.as_ref().is_some_and(|last| last.begun >= now)).await;
         // The sender is ours, so it is there.
         last.ok().and_then(|last| last.clone())
-    }
-
-    /// Replace the configuration and decide every node again that bears a record.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot follow the running one; that stays in force then.
-    pub async fn reload(&self, config: Config) -> Result<(), ReloadRefused> {
-        let old = self.config();
-        if config.instance != old.instance {
-            return Err(ReloadRefused::StartOnly("instance"));
-        }
-        if config.domain != old.domain {
-            return Err(ReloadRefused::StartOnly("domain"));
-        }
-        let (new, was) = (&config.isolation, &old.isolation);
-        if new.taint_key != was.taint_key && !new.former_keys.contains(&was.taint_key) {
-            return Err(ReloadRefused::KeyForgotten(was.taint_key.clone()));
-        }
-        self.cluster.keep_labels(config.node_label_keys()).await.map_err(ReloadRefused::Labels)?;
-        self.config.store(Arc::new(config));
-        self.look_at_all(true).await;
-        // Limits and hold-downs may have changed: somebody may be let in, and timers may have moved.
-        self.admit_waiting().await;
-        self.timers.notify_one();
-        self.reloads.send_modify(|n| *n += 1);
-        Ok(())
     }
 
     /// Take in what changed on the nodes since they were last looked at. Parked alerts are tried again if nodes came or went.
@@ -455,54 +400,6 @@ impl Engine {
                 fleet.step_aside(&name);
                 fleet.postpone(&name, self.clock.now() + TRY_AGAIN);
             }
-        }
-    }
-
-    /// All nodes that are ours or bear our record, in the order of their names.
-    #[must_use]
-    pub fn views(&self) -> Vec<NodeView> {
-        let (config, now) = (self.config(), self.clock.now());
-        let limits = config.guard;
-        let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
-        let views = inventory.iter().map(|node| {
-            let mut view = self.view(node, &config, now);
-            if let Some(shadow) = &self.shadow {
-                let would = self.view(&lock(shadow).over(node, &config), &config, now);
-                if would.state != view.state {
-                    view.waiting_for = format!("{}; in enforce mode it would be {}", view.waiting_for, would.state);
-                    view.waiting_for += &format!(", waiting for {}", would.waiting_for);
-                }
-            }
-            view
-        });
-        let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || v.state != NodeState::Free || v.has_record()).collect();
-        for (name, why) in lock(&self.vetoed).iter() {
-            // What stands on record says so itself.
-            let free = |v: &&mut NodeView| v.name == *name && v.state == NodeState::Free && v.claims.is_empty();
-            if let Some(view) = views.iter_mut().find(free) {
-                view.waiting_for.clone_from(why);
-            }
-        }
-        let (fleet, paused) = (lock(&self.fleet), self.paused());
-        for view in views.iter_mut().filter(|v| v.state == NodeState::Pending) {
-            view.waiting_for = match &paused {
-                Some(pause) => format!("the end of the pause: {pause}"),
-                None => format!("room: {}", fleet.slots(&view.name, &limits).refusal()),
-            };
-        }
-        views
-    }
-
-    /// What the gauges show.
-    pub(crate) fn census(&self) -> Census {
-        let parked = lock(&self.parked).len();
-        let fleet = lock(&self.fleet);
-        Census {
-            states: fleet.states(),
-            claims: fleet.claims(),
-            busy: fleet.busy(BUSY_SHOWN),
-            parked,
-            unusable: fleet.unusable(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The decision about one node: pure, and a fixpoint (deciding again on its own result changes nothing).
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::{
     claim::{Claim, ClaimState, Episode},
@@ -10,12 +10,12 @@ use super::{
     machine::note_machine,
     outcome::{Outcome, Verdict},
     record::{Added, Before, Record, Stored, Unknown, read},
-    release::{Known, forgotten_at, is_our_key, requires_evidence, waits_for},
+    release::{Known, forgotten_at, requires_evidence, waits_for},
     scope::{Standing, standing, word},
 };
 use crate::{
     alert::{Fingerprint, Status},
-    locate::{Gpu, NodeFacts, Taint},
+    locate::{NodeFacts, Taint},
     policy::Config,
 };
 
@@ -257,67 +257,9 @@ impl Next {
         self.record.claims.retain(|c| forgotten_at(c, ctx.config).is_none_or(|at| at > ctx.now));
     }
 
-    /// Somebody took away our taint, or the foreign one that isolated in its place (P10): put ours there once while the fault
-    /// lasts, then leave the node alone. `known` are the claims that were on record before this decision.
-    fn taint_taken_away(&mut self, node: &NodeFacts, ctx: &Context<'_>, known: &[(String, Option<Gpu>)], barred: bool) {
-        let Some(added) = &self.record.added else { return };
-        let before = self.record.before.as_ref().and_then(|b| b.taint.as_ref());
-        let (key, effect) = match added.taint.as_ref().or(before) {
-            Some(taint) => (&taint.key, taint.effect.as_str()),
-            None => (&ctx.config.isolation.taint_key, EFFECT),
-        };
-        // As the node shall be: what this decision itself puts there, for a machine that came back, was never taken away.
-        if self.taints.iter().any(|t| t.key == *key && t.effect == effect) {
-            return;
-        }
-        // Who changed the list last, as far as Kubernetes tells; whoever takes away a taint that was not ours says nothing about it.
-        let manager = node.taints_manager.as_ref().filter(|_| added.taint.is_some());
-        let by_hand = manager.is_some_and(|m| ctx.config.human_managers.iter().any(|p| p.matches(m)));
-        let by_program = manager.is_some() && !by_hand;
-        let ours = added.taint.as_ref().filter(|t| is_our_key(&t.key, ctx.config)).and_then(|t| t.value.clone());
-        // A silence begins nothing, and ends nothing: what stood there is put back under it as well.
-        let holds = strongest(&self.record, |_| true);
-        let policy = match holds {
-            Some(claim) if !by_hand => Some(ours.unwrap_or_else(|| claim.policy.clone())),
-            // While it waits for its release, a program's hand is no reason for one.
-            None if by_program => ours,
-            _ => None,
-        };
-        if let Some(policy) = policy.filter(|_| !added.restored && !barred) {
-            self.put_back(ctx, policy);
-            return;
-        }
-        // The foreign taint only went before us, unless a person was asked to take it away.
-        let asked = || waits_for(node, &self.record, ctx.config, ctx.known, ctx.now).is_some_and(|wait| wait.is_for_a_person());
-        if added.taint.is_none() && holds.is_none() && !asked() {
-            return;
-        }
-        // What begins only now was not known to whoever released the node: it is no part of that.
-        let (released, new) = self.record.claims.drain(..).partition(|c| known.iter().any(|k| k.0 == c.alert && k.1 == c.gpu));
-        self.record.claims = released;
-        let reason = "our taint was taken away: the node counts as released by hand".to_owned();
-        self.give_back_by_hand(node, ctx, reason);
-        self.record.claims.extend::<Vec<_>>(new);
-    }
-
-    /// Always under the key and effect of today: a record says which taint was ours, not which taints we may add.
-    fn put_back(&mut self, ctx: &Context<'_>, policy: String) {
-        let (standing, ours) = self.our_taint(ctx, &policy);
-        self.taints.extend(ours.clone());
-        if let Some(before) = &mut self.record.before {
-            before.taint = standing;
-        }
-        if let Some(added) = &mut self.record.added {
-            added.taint = ours;
-            added.restored = true;
-        }
-        let reason = "our taint was taken away and nobody released the node: put back once".to_owned();
-        self.effect = Some((Effect::Isolate, Some(policy), reason));
-    }
-
     /// What stands where our taint would, and our taint if nothing does: one key and effect can stand on a node once, and what
     /// is there already isolates as well, and is not ours.
-    fn our_taint(&self, ctx: &Context<'_>, policy: &str) -> (Option<Taint>, Option<Taint>) {
+    pub(super) fn our_taint(&self, ctx: &Context<'_>, policy: &str) -> (Option<Taint>, Option<Taint>) {
         let key = &ctx.config.isolation.taint_key;
         let standing = self.taints.iter().find(|t| t.key == *key && t.effect == EFFECT).cloned();
         let ours = standing.is_none().then(|| Taint {
@@ -387,7 +329,7 @@ impl Next {
     }
 
     /// Take back exactly what the record says we added, and write the history.
-    fn give_back(&mut self, node: &NodeFacts, ctx: &Context<'_>, by: &str, reason: String) {
+    pub(super) fn give_back(&mut self, node: &NodeFacts, ctx: &Context<'_>, by: &str, reason: String) {
         let Some(added) = self.record.added.take() else { return };
         let policy = added.taint.as_ref().and_then(|t| t.value.clone());
         if let Some(ours) = added.taint {
@@ -421,51 +363,5 @@ impl Next {
                 other: Unknown::new(),
             });
         }
-    }
-
-    /// The merge patch from the node as it is to the node as it shall be. Errors if the record cannot be made to fit.
-    pub(super) fn patch(
-        &self,
-        node: &NodeFacts,
-        old: Option<&Record>,
-        unreadable: Option<String>,
-        ctx: &Context<'_>,
-    ) -> Result<Option<Value>, &'static str> {
-        let mut annotations = Map::new();
-        let name = ctx.config.annotation(RECORD);
-        if self.record.is_blank() {
-            if old.is_some() {
-                annotations.insert(name.clone(), Value::Null);
-            }
-        } else {
-            let Some((record, text)) = self.record.clone().fit() else {
-                return Err("the record would be longer than 16 KiB: remove what other programs added to it");
-            };
-            if old != Some(&record) {
-                annotations.insert(name.clone(), text.into());
-            }
-        }
-        let mut spec = Map::new();
-        if self.taints != node.taints {
-            spec.insert("taints".to_owned(), json!(self.taints));
-        }
-        if self.unschedulable != node.unschedulable {
-            let cordon = if self.unschedulable { Value::Bool(true) } else { Value::Null };
-            spec.insert("unschedulable".to_owned(), cordon);
-        }
-        if annotations.is_empty() && spec.is_empty() {
-            return Ok(None);
-        }
-        if let Some(text) = unreadable {
-            annotations.insert(ctx.config.annotation("record-corrupt"), text.into());
-        }
-        let mut patch = json!({ "metadata": { "resourceVersion": node.resource_version } });
-        if !annotations.is_empty() {
-            patch["metadata"]["annotations"] = annotations.into();
-        }
-        if !spec.is_empty() {
-            patch["spec"] = spec.into();
-        }
-        Ok(Some(patch))
     }
 }

@@ -14,10 +14,12 @@ mod leave;
 mod ledger;
 mod machine;
 mod outcome;
+mod patch;
 mod record;
 mod recurrence;
 mod release;
 mod scope;
+mod taken_away;
 mod verdict;
 mod view;
 

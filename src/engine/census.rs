@@ -1,0 +1,74 @@
+//! The nodes as people and metrics see them.
+
+use std::{collections::BTreeMap, sync::PoisonError};
+
+use super::{Busy, Engine, lock};
+use crate::quarantine::{NodeState, NodeView};
+
+/// Nodes that a metric names at most.
+const BUSY_SHOWN: usize = 500;
+
+/// The fleet in numbers.
+#[derive(Debug)]
+pub(crate) struct Census {
+    /// How many nodes are in each state.
+    pub(crate) states: BTreeMap<NodeState, usize>,
+    /// How many claims are in each state.
+    pub(crate) claims: [(&'static str, usize); 3],
+    /// Nodes that are not free, as many as a metric may name.
+    pub(crate) busy: Vec<Busy>,
+    /// How many alerts are parked.
+    pub(crate) parked: usize,
+    /// How many nodes have a record that cannot be used.
+    pub(crate) unusable: usize,
+}
+
+impl Engine {
+    /// All nodes that are ours or bear our record, in the order of their names.
+    #[must_use]
+    pub fn views(&self) -> Vec<NodeView> {
+        let (config, now) = (self.config(), self.clock.now());
+        let limits = config.guard;
+        let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
+        let views = inventory.iter().map(|node| {
+            let mut view = self.view(node, &config, now);
+            if let Some(shadow) = &self.shadow {
+                let would = self.view(&lock(shadow).over(node, &config), &config, now);
+                if would.state != view.state {
+                    view.waiting_for = format!("{}; in enforce mode it would be {}", view.waiting_for, would.state);
+                    view.waiting_for += &format!(", waiting for {}", would.waiting_for);
+                }
+            }
+            view
+        });
+        let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || v.state != NodeState::Free || v.has_record()).collect();
+        for (name, why) in lock(&self.vetoed).iter() {
+            // What stands on record says so itself.
+            let free = |v: &&mut NodeView| v.name == *name && v.state == NodeState::Free && v.claims.is_empty();
+            if let Some(view) = views.iter_mut().find(free) {
+                view.waiting_for.clone_from(why);
+            }
+        }
+        let (fleet, paused) = (lock(&self.fleet), self.paused());
+        for view in views.iter_mut().filter(|v| v.state == NodeState::Pending) {
+            view.waiting_for = match &paused {
+                Some(pause) => format!("the end of the pause: {pause}"),
+                None => format!("room: {}", fleet.slots(&view.name, &limits).refusal()),
+            };
+        }
+        views
+    }
+
+    /// What the gauges show.
+    pub(crate) fn census(&self) -> Census {
+        let parked = lock(&self.parked).len();
+        let fleet = lock(&self.fleet);
+        Census {
+            states: fleet.states(),
+            claims: fleet.claims(),
+            busy: fleet.busy(BUSY_SHOWN),
+            parked,
+            unusable: fleet.unusable(),
+        }
+    }
+}
