@@ -173,6 +173,7 @@ pub struct Metrics {
     actions: Family<ByAction, Counter>,
     write_failures: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
+    records_unusable: Gauge,
     events: Family<ByResult, Counter>,
     ledger_writes: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
@@ -218,6 +219,7 @@ impl Metrics {
             actions: Family::default(),
             write_failures: Family::default(),
             nodes: Family::default(),
+            records_unusable: Gauge::default(),
             events: Family::default(),
             ledger_writes: Family::default(),
             heartbeat: Gauge::default(),
@@ -251,6 +253,7 @@ impl Metrics {
         registry.register("node_write_failures", "Nodes that could not be read or written, by reason", m.write_failures.clone());
         registry.register("nodes", "Nodes by state", m.nodes.clone());
         registry.register("claims", "Claims on record, by state", m.claims.clone());
+        registry.register("records_unusable", "Nodes whose record cannot be used", m.records_unusable.clone());
         registry.register("node_state_info", "Nodes that are not free, at most 500 of them", m.node_state.clone());
         registry.register(
             "node_isolated_timestamp_seconds",
@@ -471,7 +474,8 @@ impl Metrics {
     /// The text of `/metrics`. Gauges are set from the state as it is now.
     #[must_use]
     pub fn render(&self, engine: &crate::engine::Engine) -> String {
-        let Census { states, claims, busy, parked } = engine.census();
+        let Census { states, claims, busy, parked, unusable } = engine.census();
+        self.records_unusable.set(i64::try_from(unusable).unwrap_or(i64::MAX));
         for (state, count) in claims {
             self.claims.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
         }

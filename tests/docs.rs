@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-quarantine");
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "serve",
     "replay",
     "explain",
@@ -40,6 +40,7 @@ const COMMANDS: [&str; 11] = [
     "nodes ignore",
     "nodes unignore",
     "nodes release",
+    "uninstall",
 ];
 /// The configuration that a reader starts from.
 const MINIMAL: &str = include_str!("../fixtures/minimal.yaml");

@@ -90,6 +90,41 @@ fn every_scenario_gives_what_is_expected_of_it() {
     assert_eq!(names("fixtures/replay/scenarios", ".json"), scenarios);
 }
 
+/// The link is up ten minutes after the fault ended for Prometheus, and twenty after Alertmanager said so.
+#[test]
+fn evidence_that_is_stated_releases_a_node_ten_minutes_after_the_fault_is_gone() {
+    let with = |last: &str| {
+        run(&[
+            "replay",
+            "--config.file",
+            "fixtures/tuning/with-evidence.yaml",
+            "--cluster",
+            "fixtures/clusters/prod-a.yaml",
+            "fixtures/tuning/bodies",
+            "evidence:fixtures/tuning/evidence/link-down.yaml",
+            "+15m",
+            "evidence:fixtures/tuning/evidence/link-up.yaml",
+            last,
+        ])
+    };
+    let short = with("+9m").well();
+    assert!(
+        !short.contains("RELEASE") && short.contains("waiting for evidence: GpuNodeInfinibandDown was seen to be gone for"),
+        "{short}"
+    );
+    let whole = with("+15m").well();
+    insta::assert_snapshot!("replay-evidence", whole);
+}
+
+#[test]
+fn a_file_of_evidence_that_cannot_be_read_is_told_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("evidence.yaml");
+    fs::write(&file, "nodes:\n  - node: gpu-node-07\n    gon: [GpuLost]\n").unwrap();
+    let message = replay(&[BODY, &format!("evidence:{}", file.display())]).failed(2);
+    assert!(message.contains("evidence.yaml") && message.contains("gon") && message.contains('3'), "{message}");
+}
+
 #[test]
 fn the_same_inputs_give_the_same_bytes() {
     let steps = steps_of("guard");

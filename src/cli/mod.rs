@@ -3,6 +3,7 @@
 mod demo;
 mod explain;
 mod incident;
+mod keeping;
 mod nodes;
 mod proving;
 mod pulling;
@@ -10,6 +11,7 @@ mod recording;
 mod replay;
 mod serve;
 mod statements;
+mod uninstall;
 
 use std::{
     fs,
@@ -46,6 +48,8 @@ enum Command {
     Demo(demo::Args),
     /// What stands on the nodes and why; hold, release or ignore one.
     Nodes(nodes::Args),
+    /// Give back everything that the service put on nodes, and begin nothing new from now on.
+    Uninstall(uninstall::Args),
 }
 
 /// How results are printed.
@@ -132,6 +136,7 @@ impl Cli {
             Command::Explain(args) => explain::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Nodes(args) => nodes::run(&args),
+            Command::Uninstall(args) => uninstall::run(&args),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,

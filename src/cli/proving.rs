@@ -48,7 +48,10 @@ pub(super) async fn prove_for_ever(engine: Arc<Engine>, metrics: Arc<Metrics>, r
 
 /// Ask once about every node that waits for evidence.
 async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Evidence) {
-    let questions = engine.questions();
+    let mut questions = engine.questions();
+    if !questions.is_empty() {
+        name_after_pods(engine, &mut questions).await;
+    }
     let looks_for_rendered = engine.looks_for_rendered();
     if questions.is_empty() && !looks_for_rendered {
         return;
@@ -71,6 +74,19 @@ async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Eviden
         engine.take_rendered(&alerts).await;
     }
     engine.take_shown(shown);
+}
+
+/// Exporters before 3.1.3 put the name of their pod where later ones put that of the host.
+async fn name_after_pods(engine: &Engine, questions: &mut [(Question, Vec<String>)]) {
+    let config = engine.config();
+    match engine.cluster().exporter_pods(&config.locate.exporter_pods).await {
+        Ok(pods) => {
+            for (question, names) in questions {
+                names.extend(pods.iter().filter(|pod| pod.node == question.node).map(|pod| pod.name.clone()));
+            }
+        }
+        Err(why) => tracing::warn!(%why, "The exporter pods are not known, so GPUs that monitoring calls by them are not seen."),
+    }
 }
 
 /// What Prometheus said.

@@ -19,7 +19,9 @@ use tokio::{
 use tracing_subscriber::EnvFilter;
 
 use super::{
-    Failure, LiveSources, load_config, load_snapshot,
+    Failure, LiveSources,
+    keeping::{keep_for_ever, read_at_start},
+    load_config, load_snapshot,
     proving::prove_for_ever,
     pulling::pull_for_ever,
     recording::{Recorder, Recording},
@@ -299,6 +301,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let mut app = assemble(config, cluster, metrics, Box::new(|step| log_step(&step)), options);
     (app.deadline, app.max_body) = (args.deadline, args.max_body);
     let engine = Arc::clone(&app.engine);
+    read_at_start(&engine).await;
     engine.refresh().await;
     let app = Arc::new(app);
     let (stop, stopped) = tokio::sync::watch::channel(false);
@@ -312,7 +315,8 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let mut server = tokio::spawn(server);
     let mut ticks = tokio::spawn(tick(Arc::clone(&engine)));
     let mut pulls = tokio::spawn(pull_for_ever(Arc::clone(&engine), Arc::clone(&app.metrics), recording.clone()));
-    let mut proofs = tokio::spawn(prove_for_ever(engine, Arc::clone(&app.metrics), recording.clone()));
+    let mut proofs = tokio::spawn(prove_for_ever(Arc::clone(&engine), Arc::clone(&app.metrics), recording.clone()));
+    let mut ledger = tokio::spawn(keep_for_ever(engine));
     tracing::info!(%address, "Listening for alerts.");
 
     loop {
@@ -330,6 +334,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
             ended = &mut proofs => {
                 return Err(Failure::unreachable(format!("evidence is no longer asked for, and nothing would be released: {ended:?}")));
             }
+            ended = &mut ledger => {
+                return Err(Failure::unreachable(format!("the ledger is no longer kept, and a pause would not be heard of: {ended:?}")));
+            }
             ended = watch_ended(&mut beside) => {
                 return Err(Failure::unreachable(format!("the watch on nodes ended by itself: {ended:?}")));
             }
@@ -342,6 +349,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     ticks.abort();
     pulls.abort();
     proofs.abort();
+    ledger.abort();
     let events = beside.map(|(watch, events)| {
         watch.abort();
         events
@@ -352,6 +360,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         drop((&mut server).await);
         app.drained().await;
         app.engine.flush().await;
+        if app.engine.ledger_has_news() {
+            app.engine.sync_ledger().await;
+        }
         if let Some(recording) = recording {
             recording.end(&app.engine).await;
         }

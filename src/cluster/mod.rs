@@ -19,8 +19,8 @@ use crate::{
     policy::{LedgerPlace, Selector},
 };
 pub use facts::{FactsError, exporter_pod, node_facts};
-pub use ledger::{LedgerError, LedgerWrite, StoredText};
 pub use json::{node_json, pod_json};
+pub use ledger::{LedgerError, LedgerWrite, StoredText};
 
 /// A call to the cluster that did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -40,12 +40,13 @@ struct Entry {
 
 /// What of a node's state people are told once.
 fn lasting(view: &NodeView) -> Option<Reason> {
-    match view {
-        _ if view.unusable => Some(Reason::RecordUnreadable),
-        _ if view.held_back.is_some() => Some(Reason::ReleaseHeld),
-        _ if view.unproven.is_some() => Some(Reason::ReleaseUnproven),
-        _ => view.muted.as_ref().map(|_| Reason::Silenced),
-    }
+    let all = [
+        (view.unusable.is_some(), Reason::RecordUnreadable),
+        (view.held_back.is_some(), Reason::ReleaseHeld),
+        (view.unproven.is_some(), Reason::ReleaseUnproven),
+        (view.muted.is_some(), Reason::Silenced),
+    ];
+    all.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason)
 }
 
 /// The index.
@@ -194,6 +195,11 @@ impl Fleet {
     /// Nodes with claims, those that were released by hand included: their members fire on until they are told to be over.
     pub(super) fn with_claims(&self) -> Vec<NodeName> {
         self.nodes.iter().filter(|(_, e)| e.claims != [0; 3]).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// How many nodes have a record that cannot be used.
+    pub(super) fn unusable(&self) -> usize {
+        self.nodes.values().filter(|e| matches!(e.lasting, Some((Reason::RecordUnreadable, _)))).count()
     }
 
     /// Whether the node has a claim that fires.

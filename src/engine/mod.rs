@@ -9,6 +9,7 @@ mod damper;
 mod deliver;
 mod evidence;
 mod fleet;
+mod health;
 mod ledger;
 mod node;
 mod notices;
@@ -50,6 +51,7 @@ use damper::Damper;
 use evidence::Evidence;
 pub(crate) use fleet::Busy;
 use fleet::Fleet;
+use health::Labelled;
 use ledger::Book;
 use node::Done;
 use parked::Parked;
@@ -90,6 +92,8 @@ pub(crate) struct Census {
     pub(crate) busy: Vec<Busy>,
     /// How many alerts are parked.
     pub(crate) parked: usize,
+    /// How many nodes have a record that cannot be used.
+    pub(crate) unusable: usize,
 }
 
 /// What somebody else did to a node.
@@ -121,6 +125,7 @@ pub struct Engine {
     vetoed: Mutex<BTreeMap<NodeName, String>>,
     evidence: Mutex<Evidence>,
     book: Mutex<Book>,
+    labelled: Mutex<Labelled>,
     /// Held while the ledger is read and written.
     ledger_turn: tokio::sync::Mutex<()>,
     /// Nothing is released before the first complete pull.
@@ -176,6 +181,7 @@ impl Engine {
             vetoed: Mutex::default(),
             evidence: Mutex::default(),
             book: Mutex::new(book),
+            labelled: Mutex::default(),
             ledger_turn: tokio::sync::Mutex::default(),
             after_a_pull: false,
             heard_all: Mutex::default(),
@@ -491,6 +497,12 @@ impl Engine {
     pub(crate) fn census(&self) -> Census {
         let parked = lock(&self.parked).len();
         let fleet = lock(&self.fleet);
-        Census { states: fleet.states(), claims: fleet.claims(), busy: fleet.busy(BUSY_SHOWN), parked }
+        Census {
+            states: fleet.states(),
+            claims: fleet.claims(),
+            busy: fleet.busy(BUSY_SHOWN),
+            parked,
+            unusable: fleet.unusable(),
+        }
     }
 }

@@ -154,7 +154,17 @@ impl Engine {
         let slots = fleet.slots(&node.name, &config.guard);
         let begin = Instant::now();
         let decision = self.knowing(node, config, |known| {
-            decide(node, heard, &Context { config, slots, now: self.clock.now(), told, known: Known { left_behind: left_behind.as_ref(), ..known } })
+            decide(
+                node,
+                heard,
+                &Context {
+                    config,
+                    slots,
+                    now: self.clock.now(),
+                    told,
+                    known: Known { left_behind: left_behind.as_ref(), ..known },
+                },
+            )
         });
         self.metrics.decided_in(begin.elapsed());
         if matches!(&decision.effect, Some((Effect::Isolate, ..))) {

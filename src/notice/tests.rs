@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::{
-    alert::parse_body,
+    alert::{Pull, parse_body},
     cluster::{Cluster, snapshot::SnapshotCluster},
     engine::{Clock, Engine, VirtualClock},
     metrics::Metrics,
@@ -29,8 +29,13 @@ struct World {
 
 impl World {
     async fn new(extra: &str) -> Self {
-        let text = format!("release: {{after: 10m, require: [{}]}}\n", if extra == "manual" { "manual" } else { "resolved" });
-        let text = if extra == "manual" { text } else { format!("{text}{extra}\n") };
+        let text = match extra {
+            "manual" => "release: {after: 10m, require: [manual]}\n".to_owned(),
+            "evidence" => {
+                "release: {after: 10m, require: [evidence]}\nsources: {prometheus: {query_url: \"http://p:9090\"}}\n".to_owned()
+            }
+            extra => format!("release: {{after: 10m, require: [resolved]}}\n{extra}\n"),
+        };
         let config = policy::load("c", &text).unwrap();
         let cluster = include_str!("../../fixtures/clusters/prod-a.yaml");
         let cluster = Arc::new(SnapshotCluster::load("prod-a.yaml", cluster, &config.domain).unwrap());
@@ -52,8 +57,11 @@ impl World {
     async fn alert(&self, node: &str, status: &str) {
         let mut alert = json!({
             "status": status, "startsAt": "2026-03-01T11:59:40Z",
-            "labels": {"alertname": "GpuLost", "node": node, "UUID": UUID, "remediation": "isolate"},
-            "annotations": {"summary": "It fell off the bus", "runbook_url": "https://runbooks.example.com/GpuLost"},
+            "labels": {"alertname": "GpuLost", "node": node, "UUID": UUID, "remediation": "isolate", "recovery": "auto"},
+            "annotations": {
+                "summary": "It fell off the bus", "runbook_url": "https://runbooks.example.com/GpuLost",
+                "recovery_query": "gpu:present:max == 1",
+            },
         });
         if status == "resolved" {
             alert["endsAt"] = json!("2026-03-01T12:00:00Z");
@@ -140,6 +148,49 @@ async fn what_only_a_person_keeps_is_told_once_per_episode_and_after_the_hold_do
     world.alert(NODE, "resolved").await;
     world.pass(10).await;
     assert_eq!(world.reasons(), ["GpuNodeReleaseHeld"], "another clearing is another word");
+}
+
+#[tokio::test]
+async fn a_fault_that_nobody_shows_to_be_gone_is_told_once_after_the_hold_down() {
+    let world = World::new("evidence").await;
+    world.alert(NODE, "firing").await;
+    world.alert(NODE, "resolved").await;
+    assert!(world.told()[0].note.contains("evidence over 10m that the fault is gone"));
+    world.pass(9).await;
+    assert!(world.told().is_empty(), "the hold-down runs");
+    world.pass(1).await;
+    let told = world.told();
+    assert_eq!((told.len(), told[0].reason), (1, Reason::ReleaseUnproven), "{told:?}");
+    assert!(told[0].note.contains("policy isolate: GpuLost on GPU-"), "{}", told[0].note);
+    assert!(
+        told[0].note.contains("it stays isolated and waits for somebody to see whether the fault is gone"),
+        "{}",
+        told[0].note
+    );
+    world.patch(NODE, json!({"metadata": {"annotations": {"other.example.com/x": "1"}}})).await;
+    assert!(world.told().is_empty(), "once");
+}
+
+#[tokio::test]
+async fn a_silence_over_all_that_fires_is_told_once_with_who_it_is_by() {
+    let world = World::new("").await;
+    world.alert(NODE, "firing").await;
+    assert_eq!(world.reasons(), ["GpuNodeIsolated"]);
+    let body = json!({"version": "4", "status": "firing", "receiver": "r", "alerts": [{
+        "status": "firing", "startsAt": "2026-03-01T11:59:40Z",
+        "labels": {"alertname": "GpuLost", "node": NODE, "UUID": UUID, "remediation": "isolate", "recovery": "auto"},
+        "annotations": {},
+    }]});
+    let alert = parse_body(body.to_string().as_bytes()).unwrap().alerts.remove(0).unwrap();
+    for minute in 1..4 {
+        world.clock.advance_to(world.clock.now() + SignedDuration::from_mins(minute));
+        let muted = Some("silenced by bob until 2026-03-02T00:00:00Z: \"new riser\"".to_owned());
+        let alerts = vec![crate::alert::Pulled { alert: alert.clone(), muted }];
+        world.engine.pull(&Pull { begun: world.clock.now(), alerts, incomplete: None, changes_at: None }).await;
+    }
+    let told = world.told();
+    assert_eq!((told.len(), told[0].reason), (1, Reason::Silenced), "{told:?}");
+    assert!(told[0].note.contains("GpuLost on GPU-") && told[0].note.contains("silenced by bob"), "{}", told[0].note);
 }
 
 #[tokio::test]

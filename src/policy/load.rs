@@ -11,7 +11,10 @@ use self::report::{MAX_PROBLEMS, Place, Source};
 use super::{
     Config, Events, GuardLimits, Isolation, Locate, ManagerPattern, Release, Requirement, Scope, Selector, SelectorError,
     names::{flaw_in_domain, flaw_in_key, flaw_in_value},
-    raw::{Opt, RawConfig, RawEvents, RawFlapping, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint, Texts},
+    raw::{
+        Opt, RawConfig, RawEvents, RawFlapping, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint,
+        Texts,
+    },
 };
 use crate::alert::{Matcher, MatcherError};
 
@@ -159,6 +162,7 @@ impl Check<'_> {
             isolation: isolation?,
             release: release?,
             flapping: flapping?,
+            health_label: raw.health_label.unwrap_or(false),
             ledger: ledger?,
             locate: locate?,
             guard: guard?,

@@ -37,6 +37,8 @@ pub struct Config {
     pub release: Release,
     /// When a fault that comes back makes a release harder.
     pub flapping: Flapping,
+    /// Whether the health of each machine is written as a label of its node.
+    pub health_label: bool,
     /// Where the history of machines is kept.
     pub ledger: LedgerPlace,
     /// How labels are mapped to nodes and GPUs.
@@ -264,7 +266,9 @@ impl Config {
     #[must_use]
     pub fn node_label_keys(&self) -> BTreeSet<String> {
         let selectors = std::iter::once(&self.scope.nodes).chain(&self.scope.never);
-        selectors.flat_map(Selector::keys).map(str::to_owned).collect()
+        // A label of ours that is no longer wanted must be seen, too.
+        let ours = std::iter::once(self.annotation("health"));
+        selectors.flat_map(Selector::keys).map(str::to_owned).chain(ours).collect()
     }
 
     /// The first policy that matches, which is the one that counts.

@@ -23,6 +23,7 @@ pub(super) struct RawConfig {
     pub(super) scope: Option<RawScope>,
     pub(super) isolation: Option<RawIsolation>,
     pub(super) release: Opt<RawRelease>,
+    pub(super) health_label: Option<bool>,
     pub(super) ledger: Option<RawLedger>,
     pub(super) locate: Option<RawLocate>,
     pub(super) guard: Option<RawGuard>,

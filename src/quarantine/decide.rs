@@ -156,7 +156,10 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
     let folded = fold(&mut next.record, node, heard, ctx, no_new_claims);
     next.add_rendered(ctx.known.rendered);
     next.settle_claims(ctx);
-    next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
+    // What is added only now cannot have been taken away.
+    if old.is_some() {
+        next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
+    }
     next.forget(ctx);
     next.isolate_or_release(node, ctx, no_new_claims, was_pending);
     next.count_gpus(node, ctx);
@@ -263,7 +266,8 @@ impl Next {
             Some(taint) => (&taint.key, taint.effect.as_str()),
             None => (&ctx.config.isolation.taint_key, EFFECT),
         };
-        if node.taints.iter().any(|t| t.key == *key && t.effect == effect) {
+        // As the node shall be: what this decision itself puts there, for a machine that came back, was never taken away.
+        if self.taints.iter().any(|t| t.key == *key && t.effect == effect) {
             return;
         }
         // Who changed the list last, as far as Kubernetes tells; whoever takes away a taint that was not ours says nothing about it.
@@ -329,9 +333,10 @@ impl Next {
         if self.record.added.is_some() {
             if waits_for(node, &self.record, ctx.config, ctx.known, ctx.now).is_none() {
                 let shown = self.record.claims.iter().any(|c| c.state == ClaimState::Cleared && requires_evidence(c, ctx.config));
-                let (by, reason) = match shown {
-                    true => ("evidence", "every fault was seen to be gone for the whole hold-down"),
-                    false => ("resolved", "every claim cleared and the hold-down is over"),
+                let (by, reason) = if shown {
+                    ("evidence", "every fault was seen to be gone for the whole hold-down")
+                } else {
+                    ("resolved", "every claim cleared and the hold-down is over")
                 };
                 self.give_back(node, ctx, by, reason.to_owned());
                 self.record.claims.retain(|c| c.state == ClaimState::Released);

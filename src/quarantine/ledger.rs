@@ -197,13 +197,7 @@ impl Ledger {
     /// An empty one.
     #[must_use]
     pub fn new(owner: &str) -> Self {
-        Self {
-            v: LEDGER_VERSION,
-            owner: owner.to_owned(),
-            paused: None,
-            machines: BTreeMap::new(),
-            other: Unknown::new(),
-        }
+        Self { v: LEDGER_VERSION, owner: owner.to_owned(), paused: None, machines: BTreeMap::new(), other: Unknown::new() }
     }
 
     /// Read what is stored, for the instance `owner`.
@@ -240,7 +234,7 @@ impl Ledger {
     pub fn news_of(&self, node: &NodeFacts, view: &NodeView, now: Timestamp) -> News {
         let mut news = News::default();
         // What cannot be read says nothing, and what is known stays.
-        if view.unusable {
+        if view.unusable.is_some() {
             return news;
         }
         let key = machine_key(node);
@@ -330,10 +324,14 @@ impl Ledger {
         self.machines.retain(|_, m| m.open.is_some() || now.duration_since(m.at) < KEPT_FOR);
         let text = self.to_text();
         let Some(mut excess) = text.len().checked_sub(MAX_LEDGER_BYTES).filter(|excess| *excess > 0) else { return text };
-        let mut order: Vec<(bool, Timestamp, String, usize)> = self.machines.iter().map(|(key, machine)| {
-            let length = serde_json::to_string(machine).map_or(0, |text| text.len());
-            (machine.open.is_some(), machine.at, key.clone(), length + key.len() + PER_MACHINE)
-        }).collect();
+        let mut order: Vec<(bool, Timestamp, String, usize)> = self
+            .machines
+            .iter()
+            .map(|(key, machine)| {
+                let length = serde_json::to_string(machine).map_or(0, |text| text.len());
+                (machine.open.is_some(), machine.at, key.clone(), length + key.len() + PER_MACHINE)
+            })
+            .collect();
         order.sort();
         for (_, _, key, length) in order {
             self.machines.remove(&key);

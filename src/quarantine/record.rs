@@ -263,7 +263,8 @@ impl Record {
         const MEMBER: usize = 160;
         const TAINT: usize = 64;
         let mut length = FRAME + quoted(&self.owner) + quoted(&self.node.uid);
-        length += self.former.iter().flatten().map(|(key, value)| 16 + quoted(key) + value.as_str().map_or(0, quoted)).sum::<usize>();
+        length +=
+            self.former.iter().flatten().map(|(key, value)| 16 + quoted(key) + value.as_str().map_or(0, quoted)).sum::<usize>();
         let identity = [&self.node.provider_id, &self.node.system_uuid, &self.node.boot_id];
         length += identity.into_iter().flatten().map(|text| 16 + quoted(text)).sum::<usize>();
         let (added, before) = (self.added.as_ref(), self.before.as_ref());

@@ -74,7 +74,15 @@ pub(super) fn flaps(record: &Record, past: &[Episode], config: &Config) -> Optio
 
 fn sentence(releases: usize, rules: &Flapping) -> String {
     let times = if releases == 1 { "once".to_owned() } else { format!("{releases} times") };
-    format!("released {times} within {} before this fault began", humantime::format_duration(rules.within))
+    format!("released {times} within {} before this fault began", in_words(rules.within))
+}
+
+fn in_words(window: Duration) -> String {
+    match window.as_secs() {
+        s if s > 0 && s % 86_400 == 0 => format!("{} days", s / 86_400),
+        s if s > 0 && s % 3600 == 0 => format!("{} hours", s / 3600),
+        s => format!("{s} seconds"),
+    }
 }
 
 /// The health of a machine, 0 to 100, from its past episodes: 100 x 0.8^S, rounded, where each release adds to S one half for every

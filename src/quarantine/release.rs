@@ -17,7 +17,7 @@ use super::{
 use crate::{
     alert::Fingerprint,
     locate::NodeFacts,
-    policy::{Config, Requirement},
+    policy::{Config, Prometheus, Requirement},
 };
 
 /// What is known about a node besides what stands on it. Nothing, by default: then what needs it waits.
@@ -151,7 +151,7 @@ pub(super) fn requires_evidence(claim: &Claim, config: &Config) -> bool {
 }
 
 fn lacks_evidence(record: &Record, config: &Config, shown: Option<&Shown>, needs: Duration, now: Timestamp) -> Option<Wait> {
-    let valid_for = config.prometheus.as_ref().map(|p| p.valid_for()).unwrap_or_default();
+    let valid_for = config.prometheus.as_ref().map(Prometheus::valid_for).unwrap_or_default();
     needing(record, config).find_map(|claim| {
         let subject = claim.subject();
         let blind = |why: &str| Some(Wait::Blind(format!("{subject}: {why}")));

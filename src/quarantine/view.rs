@@ -99,9 +99,9 @@ pub struct NodeView {
     /// Why nobody can tell whether its fault is gone although the hold-down is over, or what still shows it.
     #[serde(skip)]
     pub unproven: Option<String>,
-    /// The record cannot be used.
+    /// Why the record cannot be used, if so.
     #[serde(skip)]
-    pub unusable: bool,
+    pub unusable: Option<String>,
     /// Who keeps it, if it would be released now but for a person's word.
     #[serde(skip)]
     pub held_back: Option<String>,
@@ -148,7 +148,7 @@ impl NodeView {
             pending_since: None,
             due: None,
             unproven: None,
-            unusable: false,
+            unusable: None,
             held_back: None,
             flapping: None,
             overflow: false,
@@ -160,13 +160,13 @@ impl NodeView {
             Stored::Ours(record) => view.with_record(node, *record, config, known, now, &standing),
             Stored::None => view.with_orphan(node, config),
             Stored::Unreadable(why) => {
-                view.unusable = true;
+                view.unusable = Some(why.clone());
                 view.state = NodeState::Suspect;
                 view.waiting_for = format!("a person or the next alert: the record cannot be used, {why}");
             }
             Stored::Untouchable(why) => {
                 view.isolated = node.taints.iter().any(|t| t.key == config.isolation.taint_key && t.effect == EFFECT);
-                view.unusable = true;
+                view.unusable = Some(why.clone());
                 view.state = NodeState::Suspect;
                 view.waiting_for = format!("a person: {why}");
             }

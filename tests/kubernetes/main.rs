@@ -16,6 +16,8 @@ mod harness;
 #[cfg(test)]
 mod isolate;
 #[cfg(test)]
+mod ledger;
+#[cfg(test)]
 #[path = "../support/kubernetes/nodes.rs"]
 mod nodes;
 #[cfg(test)]
@@ -31,3 +33,5 @@ mod seen;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../support/kubernetes/service.rs"]
 mod service;
+#[cfg(test)]
+mod uninstall;

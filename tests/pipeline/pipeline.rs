@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
     alertmanager::Alertmanager,
-    exporter::{Edit, Exporter, Generation},
+    exporter::{Edit, Exporter, Generation, uuid},
     harness::ApiServer,
     nodes::{Nodes, node, record, tainted},
     process::{eventually, in_path, required, unique},
@@ -107,7 +107,7 @@ pub(crate) struct Pipeline {
 /// The configuration of the service: what is pulled from and asked, if anything.
 fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager], prometheuses: &[Prometheus]) -> String {
     let mut text = format!(
-        "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nrelease: {{after: {}s, require: [{}]}}\n\
+        "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nledger: {{namespace: kube-system, name: {scope}}}\nrelease: {{after: {}s, require: [{}]}}\n\
          guard: {{max_isolated: {{count: 100, percent: 100}}}}\nevents: {{namespace: kube-system}}\n",
         plan.after.as_secs(),
         if plan.evidence { "evidence" } else { "resolved" },
@@ -128,7 +128,8 @@ fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager], prometheuses
 /// What the kubelet says of a machine.
 fn machine(name: &str, gpus: usize) -> Value {
     json!({
-        "nodeInfo": {"systemUUID": format!("system-{name}"), "bootID": format!("boot-1-{name}")},
+        // One that a machine could have.
+        "nodeInfo": {"systemUUID": uuid(name, 0).trim_start_matches("GPU-"), "bootID": unique("boot")},
         "capacity": {"nvidia.com/gpu": gpus.to_string()},
     })
 }
@@ -330,6 +331,15 @@ impl Pipeline {
     /// A node's machine is booted again.
     pub(crate) async fn reboot(&self, name: &str) {
         self.nodes.set_status(name, json!({"nodeInfo": {"bootID": unique("boot")}})).await;
+    }
+
+    /// A node is deleted and registers anew, on the same machine, with nothing of ours.
+    pub(crate) async fn register_anew(&self, name: &str) {
+        let former = self.nodes.get(name).await;
+        self.nodes.delete(name).await;
+        let scope = former["metadata"]["labels"]["gq-test"].as_str().expect("its scope");
+        self.nodes.create(node(name, scope)).await;
+        self.nodes.set_status(name, former["status"].clone()).await;
     }
 
     /// Wait until a body came with such an alert.

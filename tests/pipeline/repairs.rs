@@ -33,6 +33,24 @@ async fn a_gpu_whose_exporter_was_restarted_and_forgot_its_xid_waits_for_the_reb
 }
 
 #[tokio::test]
+async fn a_node_that_registers_anew_waits_for_the_repair_of_its_machine_although_no_alert_is_left() {
+    let Some(mut pipe) = Pipeline::start(Plan::proving()).await else { return };
+    pipe.edit(LOST);
+    pipe.wait_isolated(pipe.node(), 1).await;
+    forget(&mut pipe, LOST_ALERT).await;
+    let repair = ["reboot the machine", LOST_ALERT];
+    pipe.wait_waiting(pipe.node(), "clearing", &repair).await;
+    pipe.register_anew(pipe.node()).await;
+    pipe.wait_isolated(pipe.node(), 1).await;
+    let watcher = Watcher::of(&pipe.nodes, pipe.node()).await;
+    pipe.stays(pipe.node(), "clearing", &repair).await;
+    watcher.never_free();
+    let rebooted = now();
+    pipe.reboot(pipe.node()).await;
+    pipe.wait_proven(pipe.node(), rebooted).await;
+}
+
+#[tokio::test]
 async fn an_alert_that_ended_and_whose_recovery_query_finds_nothing_frees_nothing() {
     const CONTAINED: &str = "GpuXidMemoryContained";
     let Some(mut pipe) = Pipeline::start(Plan::proving()).await else { return };

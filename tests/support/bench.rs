@@ -38,7 +38,7 @@ pub(crate) fn cases(cases: u32) -> proptest::test_runner::Config {
 pub(crate) fn config(cordon: bool, after: &str) -> Config {
     let text = format!(
         "scope: {{never: ['team=infra']}}\nisolation: {{cordon: {cordon}, former_keys: [{FORMER}]}}\n\
-         release: {{after: {after}, require: [resolved]}}\n"
+         release: {{after: {after}, require: [resolved], flapping: {{longer_after: 0, person_after: 0}}}}\n"
     );
     load("config.yaml", &text).expect("the configuration of the tests is valid")
 }

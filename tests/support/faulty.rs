@@ -11,9 +11,9 @@ use std::{
 
 use futures::future::BoxFuture;
 use gpu_quarantine::{
-    cluster::{Cluster, ClusterError, snapshot::SnapshotCluster},
+    cluster::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, snapshot::SnapshotCluster},
     locate::{ExporterPod, Inventory, NodeFacts, NodeName},
-    policy::Selector,
+    policy::{LedgerPlace, Selector},
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -48,6 +48,9 @@ pub(crate) struct Faulty {
     standing: Mutex<BTreeMap<NodeName, Fault>>,
     /// What another writer does just before the next patch arrives.
     before: Mutex<Option<Hook>>,
+    ledger_fails: AtomicBool,
+    /// What another writer does just before the next write of the ledger arrives.
+    before_ledger: Mutex<Option<Hook>>,
     paused: watch::Sender<bool>,
     /// A patch that never gets an answer, after so many others, and whether it takes effect: the process dies there.
     dies: Mutex<Option<(usize, bool)>>,
@@ -75,6 +78,8 @@ impl Faulty {
             next_reads: Mutex::default(),
             standing: Mutex::default(),
             before: Mutex::default(),
+            ledger_fails: AtomicBool::new(false),
+            before_ledger: Mutex::default(),
             paused: watch::Sender::new(false),
             dies: Mutex::default(),
             dead: AtomicBool::new(false),
@@ -92,6 +97,16 @@ impl Faulty {
 
     pub(crate) fn fail_pods(&self, fail: bool) {
         self.pods_fail.store(fail, Ordering::SeqCst);
+    }
+
+    /// The ledger can be neither read nor written.
+    pub(crate) fn fail_ledger(&self, fail: bool) {
+        self.ledger_fails.store(fail, Ordering::SeqCst);
+    }
+
+    /// Another writer gets in just before the next write of the ledger.
+    pub(crate) fn before_ledger(&self, hook: impl FnOnce(&SnapshotCluster) + Send + 'static) {
+        *self.before_ledger.lock().unwrap() = Some(Box::new(hook));
     }
 
     /// The next patches, whatever node they are for, fail like this.
@@ -273,6 +288,26 @@ impl Cluster for Faulty {
                 }
                 Some(fault) => Err(error(fault, node)),
             }
+        })
+    }
+
+    fn read_ledger<'a>(&'a self, place: &'a LedgerPlace) -> BoxFuture<'a, Result<Option<StoredText>, LedgerError>> {
+        let fails = self.ledger_fails.load(Ordering::SeqCst);
+        Box::pin(async move {
+            if fails {
+                return Err(LedgerError::Failed("as the test says".to_owned()));
+            }
+            self.inner.read_ledger(place).await
+        })
+    }
+
+    fn write_ledger<'a>(&'a self, place: &'a LedgerPlace, write: LedgerWrite<'a>) -> BoxFuture<'a, Result<(), LedgerError>> {
+        Box::pin(async move {
+            let hook = self.before_ledger.lock().unwrap().take();
+            if let Some(hook) = hook {
+                hook(&self.inner);
+            }
+            self.inner.write_ledger(place, write).await
         })
     }
 

@@ -207,6 +207,11 @@ impl Service {
         self.taints(node).iter().any(|key| key == TAINT)
     }
 
+    /// What the clock says.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Let time pass; what becomes due is done when it is due.
     pub(crate) async fn pass(&self, time: &str) {
         let by = SignedDuration::try_from(humantime::parse_duration(time).unwrap()).unwrap();

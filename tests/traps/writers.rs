@@ -112,6 +112,8 @@ fn recreate(cluster: &Faulty, created: &str) {
     metadata.remove("annotations");
     metadata.insert("creationTimestamp".to_owned(), json!(created));
     node["spec"].as_object_mut().unwrap().remove("taints");
+    // With the same one it would be the machine before, and inherit its claims.
+    node["status"]["nodeInfo"]["systemUUID"] = json!("11111111-2222-4333-8444-555555555555");
     cluster.inner.delete(&name("gpu-node-07")).unwrap();
     cluster.inner.create(node).unwrap();
 }

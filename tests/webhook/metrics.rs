@@ -11,7 +11,7 @@ use gpu_quarantine::{
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, name, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 28] = [
+const PROMISED: [(&str, &str); 29] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -24,6 +24,7 @@ const PROMISED: [(&str, &str); 28] = [
     ("gpu_quarantine_node_write_failures", "counter"),
     ("gpu_quarantine_nodes", "gauge"),
     ("gpu_quarantine_claims", "gauge"),
+    ("gpu_quarantine_records_unusable", "gauge"),
     ("gpu_quarantine_node_state_info", "gauge"),
     ("gpu_quarantine_node_isolated_timestamp_seconds", "gauge"),
     ("gpu_quarantine_isolation_delay_seconds", "histogram"),
@@ -38,6 +39,7 @@ const PROMISED: [(&str, &str); 28] = [
     ("gpu_quarantine_pull_last_complete_timestamp_seconds", "gauge"),
     ("gpu_quarantine_pull_duration_seconds", "histogram"),
     ("gpu_quarantine_alertmanager_peers", "gauge"),
+    ("gpu_quarantine_ledger_writes", "counter"),
     ("gpu_quarantine_evidence_queries", "counter"),
     ("gpu_quarantine_evidence_last_success_timestamp_seconds", "gauge"),
     ("gpu_quarantine_config_last_reload_successful", "gauge"),

@@ -22,8 +22,10 @@ pub(super) async fn ask(nodes: &[&NodeFacts], all: &[NodeFacts], config: &Config
     let Some(settings) = config.prometheus.clone() else { return BTreeMap::new() };
     let mut inventory = Inventory::default();
     all.iter().for_each(|node| inventory.insert(node.clone()));
-    let questions: Vec<_> =
-        nodes.iter().filter_map(|node| Some((question(node, config, &[], now)?, names_in_monitoring(node, &inventory)))).collect();
+    let questions: Vec<_> = nodes
+        .iter()
+        .filter_map(|node| Some((question(node, config, &[], now)?, names_in_monitoring(node, &inventory))))
+        .collect();
     if questions.is_empty() {
         return BTreeMap::new();
     }

@@ -100,7 +100,7 @@ fn meaning(view: &NodeView) -> &'static str {
         NodeState::Pending => "a GPU fault fires on it, and the guard does not let another node be isolated now",
         NodeState::Isolated => "a GPU fault fires on it, so nothing new is scheduled there; what runs there goes on",
         NodeState::Clearing => "its faults are over, and it stays isolated until what it waits for has come",
-        NodeState::Suspect if view.unusable => "nobody can tell how it is, so we change nothing",
+        NodeState::Suspect if view.unusable.is_some() => "nobody can tell how it is, so we change nothing",
         NodeState::Suspect => "its alerts ended, but nobody can tell whether the fault is gone, so it stays isolated",
         NodeState::Held => "it is isolated, and a person said that it stays so",
         NodeState::Ignored if view.isolated => "a person said that we do nothing to it; it was isolated then and stays so",

@@ -30,8 +30,8 @@ use serde_json::Value;
 pub use connect::{ConnectError, config};
 pub use direct::{CLI_MANAGER, DirectNodes};
 pub use events::EventWriter;
-pub use ledger::DirectLedger;
 use exporters::Exporters;
+pub use ledger::DirectLedger;
 use objects::{NodeObject, PodObject};
 
 use super::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, exporter_pod, node_facts};

@@ -118,11 +118,13 @@ fn the_example_shows_the_defaults() {
 }
 
 #[rstest]
-#[case::top("{}", 11)]
+#[case::top("{}", 13)]
 #[case::scope("scope: {}", 3)]
 #[case::isolation("isolation: {}", 3)]
 #[case::taint("isolation: {taint: {}}", 2)]
-#[case::release("release: {}", 2)]
+#[case::release("release: {}", 3)]
+#[case::flapping("release: {flapping: {}}", 3)]
+#[case::ledger("ledger: {}", 2)]
 #[case::locate("locate: {}", 8)]
 #[case::guard("guard: {}", 1)]
 #[case::people("people: {}", 1)]
@@ -138,7 +140,7 @@ fn the_example_shows_the_defaults() {
 #[case::tls("sources: {alertmanagers: {http: {tls_config: {}}}}", 5)]
 #[case::header("sources: {alertmanagers: {http: {http_headers: {a: {}}}}}", 3)]
 #[case::policy("policies: [{}]", 5)]
-#[case::policy_release("policies: [{release: {}}]", 2)]
+#[case::policy_release("policies: [{release: {}}]", 3)]
 fn the_example_names_every_option(#[case] section: &str, #[case] count: usize) {
     // The parser itself says which keys it knows.
     let error = refused(&section.replace("{}", "{no_such_key: 1}"));

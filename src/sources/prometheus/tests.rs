@@ -58,16 +58,17 @@ fn the_metrics_are_those_behind_the_presence_of_the_rule_pack() {
     }
     let asked = presence(&config(""), &["a"]).unwrap();
     let mut asked: Vec<&str> = asked.split("__name__=~\"").nth(1).unwrap().split('"').next().unwrap().split('|').collect();
-    (want.sort_unstable(), asked.sort_unstable());
+    want.sort_unstable();
+    asked.sort_unstable();
     want.dedup();
     assert_eq!(asked, want);
 }
 
 #[rstest]
-#[case::regex("a.*|b", r#"(?i)(?:a\\.\\*\\|b)"#)]
+#[case::regex("a.*|b", r"(?i)(?:a\\.\\*\\|b)")]
 #[case::quote("a\"}) or vector(1) #", "(?i)(?:a\\\"\\\\}\\\\) or vector\\\\(1\\\\) \\\\#)")]
-#[case::backslash("a\\", r#"(?i)(?:a\\\\)"#)]
-#[case::line("a\nb\0", r#"(?i)(?:a\x0ab\x00)"#)]
+#[case::backslash("a\\", r"(?i)(?:a\\\\)")]
+#[case::line("a\nb\0", r"(?i)(?:a\x0ab\x00)")]
 fn a_hostile_name_stays_a_text(#[case] host: &str, #[case] want: &str) {
     let asked = presence(&config("locate: {node_labels: [node], hostname_labels: []}\n"), &[host]).unwrap();
     assert!(asked.contains(&format!(",node=~\"{want}\",cluster=")), "{asked}");
@@ -163,7 +164,10 @@ fn what_prometheus_only_remarks_does_no_harm() {
     assert_eq!(matrix(&answer), Ok(vec![]));
 }
 
-fn gpus(series: &[(&[(&str, &str)], &[i64])]) -> Vec<(Vec<String>, Series)> {
+/// Labels, and the steps at which there was a number.
+type Shown<'a> = (&'a [(&'a str, &'a str)], &'a [i64]);
+
+fn gpus(series: &[Shown<'_>]) -> Vec<(Vec<String>, Series)> {
     let found = series.iter().map(|(labels, at)| (labels.iter().copied().collect(), steps(at))).collect();
     let present = present(found, &config("").locate);
     present.into_iter().map(|gpu| (gpu.names.iter().map(Gpu::to_string).collect(), gpu.at)).collect()

@@ -8,7 +8,7 @@ use std::{
 
 use axum::body::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Collected, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
@@ -83,7 +83,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send, asked: Arc<Mu
         let (asked, answers) = (Arc::clone(&asked), Arc::clone(&answers));
         async move {
             let (head, body) = request.into_parts();
-            let form = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+            let form = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
             let mut path = head.uri.path_and_query().unwrap().to_string();
             if !form.is_empty() {
                 path = format!("{path}?{}", std::str::from_utf8(&form).unwrap());

@@ -1,121 +1,25 @@
-//! What a real Prometheus answers to the questions for evidence. It is found in the `PATH`, with promtool.
+//! The answers.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Arc,
-    time::Duration,
-};
+use std::time::Duration;
 
 use axum::{Router, routing::get};
 use gpu_quarantine::{
     alert::RecoveryQuery,
+    engine::{Clock as _, SystemClock},
     locate::{Gpu, NodeName},
-    metrics::Metrics,
-    policy,
     quarantine::evidence::{Asked, NodeAnswers, Question, Range, Series},
-    sources::{Evidence, EvidenceClient},
+    sources::EvidenceClient,
 };
 use jiff::{SignedDuration, Timestamp};
-use tempfile::TempDir;
 
-#[allow(dead_code, reason = "other tests use more of it")]
-#[path = "support/kubernetes/process.rs"]
-mod process;
-#[path = "pipeline/web.rs"]
-mod web;
+use crate::{
+    process::eventually,
+    prometheus::{Prometheus, after, begin, history},
+    web::Web,
+};
 
-use process::{Process, eventually, free_port, in_path, required};
-use web::Web;
-
-const MISSING: &str = "tests of evidence need `prometheus` and `promtool` in the PATH (Debian: prometheus)";
 const A: &str = "GPU-00000000-0000-0000-0000-00000000000a";
 const B: &str = "GPU-00000000-0000-0000-0000-00000000000b";
-
-/// One Prometheus.
-struct Prometheus {
-    url: String,
-    process: Process,
-    _dir: TempDir,
-}
-
-impl Prometheus {
-    /// Start it with a history in the text format, rules, and the address of an exporter. `None` if a program is missing.
-    async fn start(history: Option<&str>, rules: &str, exporter: Option<String>) -> Option<Self> {
-        let program = required(in_path("prometheus"), MISSING)?;
-        let promtool = required(in_path("promtool"), MISSING)?;
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let file = |name: &str| dir.path().join(name);
-        fs::write(file("rules.yaml"), rules).unwrap();
-        let targets: Vec<String> = exporter.iter().map(|address| format!("{address:?}")).collect();
-        let config = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [{}]\n\
-             scrape_configs:\n  - job_name: dcgm-exporter\n    static_configs: [{{targets: [{}]}}]\n",
-            file("rules.yaml").display(),
-            targets.join(", "),
-        );
-        fs::write(file("prometheus.yaml"), config).unwrap();
-        if let Some(history) = history {
-            create_blocks(&promtool, history, &dir);
-        }
-        let port = free_port();
-        let args = [
-            format!("--config.file={}", file("prometheus.yaml").display()),
-            format!("--storage.tsdb.path={}", file("data").display()),
-            format!("--web.listen-address=127.0.0.1:{port}"),
-            "--log.level=warn".to_owned(),
-        ];
-        let process = Process::start(&program, &args, &file("prometheus.log"), None);
-        let prometheus = Self { url: format!("http://127.0.0.1:{port}"), process, _dir: dir };
-        let client = prometheus.client("").await;
-        let ready = async || client.rules().await.map_err(|e| format!("{e}\n{}", prometheus.process.tail()));
-        eventually("Prometheus is ready", Duration::from_secs(30), ready).await;
-        Some(prometheus)
-    }
-
-    /// With further options of the configuration.
-    async fn client(&self, more: &str) -> EvidenceClient {
-        let text = format!("release: {{require: [evidence]}}\nsources: {{prometheus: {{query_url: '{}'}}}}\n{more}", self.url);
-        let config = policy::load("config.yaml", &text).unwrap_or_else(|e| panic!("{e}"));
-        Evidence::new(config.prometheus.unwrap(), config.locate, Arc::new(Metrics::new())).client().await.unwrap()
-    }
-}
-
-fn create_blocks(promtool: &Path, history: &str, dir: &TempDir) {
-    let (text, data): (PathBuf, PathBuf) = (dir.path().join("history.txt"), dir.path().join("data"));
-    fs::write(&text, history).unwrap();
-    let made = Command::new(promtool).args(["tsdb", "create-blocks-from", "openmetrics"]).args([&text, &data]).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-}
-
-/// Three hours ago, on a whole minute.
-fn begin() -> Timestamp {
-    let ago = Timestamp::now() - SignedDuration::from_hours(3);
-    Timestamp::from_second(ago.as_second() / 60 * 60).unwrap()
-}
-
-fn after(begin: Timestamp, seconds: i64) -> Timestamp {
-    begin + SignedDuration::from_secs(seconds)
-}
-
-/// `[metric, labels, from, to, value]`, a sample every 30 s, in seconds after the beginning.
-fn history(begin: Timestamp, rows: &[(&str, &str, i64, i64, &str)]) -> String {
-    let mut metrics: Vec<&str> = rows.iter().map(|row| row.0).collect();
-    metrics.sort_unstable();
-    metrics.dedup();
-    let mut text = String::new();
-    for metric in metrics {
-        writeln!(text, "# TYPE {metric} gauge").unwrap();
-        for (_, labels, from, to, value) in rows.iter().filter(|row| row.0 == metric) {
-            for at in (*from..=*to).step_by(30) {
-                writeln!(text, "{metric}{{{labels}}} {value} {}", after(begin, at).as_second()).unwrap();
-            }
-        }
-    }
-    text + "# EOF\n"
-}
 
 fn question(from: Timestamp, to: Timestamp, step: u64, queries: &[&str]) -> Question {
     let asked = Asked {
@@ -126,7 +30,14 @@ fn question(from: Timestamp, to: Timestamp, step: u64, queries: &[&str]) -> Ques
         machine_changed: false,
     };
     let range = Range { from, to, step: Duration::from_secs(step) };
-    Question { node: NodeName::parse("gpu-1").unwrap(), uid: "u".to_owned(), gpus: None, range, claims: vec![asked] }
+    Question {
+        node: NodeName::parse("gpu-1").unwrap(),
+        uid: "u".to_owned(),
+        at: range.to,
+        gpus: None,
+        range,
+        claims: vec![asked],
+    }
 }
 
 async fn ask(client: &EvidenceClient, question: &Question, host: &str) -> NodeAnswers {
@@ -212,13 +123,8 @@ async fn the_selector_keeps_apart_what_has_the_same_names() {
     let of = |cluster: &str, uuid: &str| format!("cluster=\"{cluster}\",node=\"gpu-1\",UUID=\"{uuid}\"");
     let rows = [("dcgm_gpu_temp", &*of("prod-a", A), 0, 300, "34"), ("dcgm_gpu_temp", &*of("prod-b", B), 0, 300, "34")];
     let Some(prometheus) = Prometheus::start(Some(&history(begin, &rows)), "", None).await else { return };
-    let text = format!(
-        "release: {{require: [evidence]}}\nsources: {{prometheus: {{query_url: '{}', selector: ['cluster=\"prod-b\"', 'cluster!~\"x\\\\|y\"']}}}}\n",
-        prometheus.url
-    );
-    let config = policy::load("config.yaml", &text).unwrap_or_else(|e| panic!("{e}"));
-    let evidence = Evidence::new(config.prometheus.unwrap(), config.locate, Arc::new(Metrics::new()));
-    let answers = ask(&evidence.client().await.unwrap(), &question(begin, after(begin, 300), 30, &[]), "gpu-1").await;
+    let client = prometheus.choosing(r#"['cluster="prod-b"', 'cluster!~"x\\|y"']"#, "").await;
+    let answers = ask(&client, &question(begin, after(begin, 300), 30, &[]), "gpu-1").await;
     assert_eq!(names(&answers), [[B.to_owned()]]);
 }
 
@@ -229,7 +135,7 @@ async fn presence_ends_with_the_first_scrape_that_fails() {
     let Some(prometheus) = Prometheus::start(None, "", Some(exporter.address())).await else { return };
     let client = prometheus.client("").await;
     let present = async || {
-        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
+        let now = Timestamp::from_second(SystemClock.now().as_second()).unwrap();
         let answers = ask(&client, &question(now - SignedDuration::from_secs(10), now, 1, &[]), "gpu-1").await;
         answers.present.unwrap_or_else(|e| panic!("{e}")).iter().any(|gpu| gpu.at.has(now))
     };

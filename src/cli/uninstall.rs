@@ -1,0 +1,239 @@
+//! `uninstall`: pause the service, and give back everything that it put on nodes. Directly against the API server, so that it works
+//! when the service is down.
+
+use std::{
+    io::{Write, stderr, stdin},
+    path::PathBuf,
+    time::Duration,
+};
+
+use super::{Failure, load_config, printable, runtime};
+use crate::{
+    cluster::{
+        ClusterError, LedgerError, LedgerWrite,
+        kubernetes::{self, DirectLedger, DirectNodes},
+    },
+    engine::{Clock, SystemClock},
+    locate::{NodeFacts, NodeName, Taint},
+    policy::Config,
+    quarantine::{Belongings, Leaving, Ledger, Pause, StoredLedger, Unknown},
+};
+
+/// How often a node or the ledger is read again when others write it as well.
+const TRIES: u32 = 16;
+
+/// Give back everything that the service put on nodes, and begin nothing new from now on.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The configuration file: whose domain, instance, taint and ledger are meant.
+    #[arg(long = "config.file", value_name = "FILE")]
+    config: PathBuf,
+    /// How to reach the cluster; without it the environment says so, as for kubectl, or the pod's service account.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Which context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Who you are; it is written into the pause.
+    #[arg(long = "as", value_name = "NAME", env = "USER", hide_env_values = true, default_value = "somebody")]
+    who: String,
+    /// Why; it is written into the pause.
+    #[arg(long, value_name = "TEXT", default_value = "uninstall")]
+    reason: String,
+    /// Remove taints as well that have a key of ours and that no record speaks of.
+    #[arg(long)]
+    orphans: bool,
+    /// Remove the words of people as well: the annotations hold and ignore.
+    #[arg(long)]
+    words: bool,
+    /// Delete the ledger at the end, and the pause with it. Only once the service is stopped.
+    #[arg(long)]
+    ledger: bool,
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+    /// End the pause, and do nothing else.
+    #[arg(long, conflicts_with_all = ["orphans", "words", "ledger", "yes"])]
+    resume: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let config = load_config(&args.config)?;
+    runtime()?.block_on(uninstall(args, &config))
+}
+
+async fn uninstall(args: &Args, config: &Config) -> Result<(), Failure> {
+    let failed = |e: kubernetes::ConnectError| Failure::unreachable(e.to_string());
+    let client = kubernetes::config(args.kubeconfig.as_deref(), args.context.as_deref()).await.map_err(failed)?;
+    let nodes = DirectNodes::new(client.clone(), &config.domain).map_err(failed)?;
+    let ledger = DirectLedger::new(client, config.ledger.clone()).map_err(failed)?;
+    if args.resume {
+        set_pause(&ledger, config, None).await.map_err(Failure::unreachable)?;
+        say("The pause is over. The service hears of it within 30s.");
+        return Ok(());
+    }
+    let leaving = Leaving { orphans: args.orphans, words: args.words };
+    let mut left = Vec::new();
+    let pause = Pause { by: args.who.clone(), at: SystemClock.now(), reason: args.reason.clone(), other: Unknown::new() };
+    match set_pause(&ledger, config, Some(pause)).await {
+        Ok(()) => say(&format!("Paused in ConfigMap {}: a service that runs begins nothing new, within 30s.", config.ledger)),
+        Err(why) => left.push(format!("the service is not paused: {why}")),
+    }
+    let found = look(&nodes, config, leaving, &mut left).await?;
+    let takes = list(&found, leaving);
+    if takes > 0 {
+        if !args.yes && !agreed(takes) {
+            return Err(Failure::finding(
+                "nothing was given back; the pause stands, end it with: gpu-quarantine uninstall --resume",
+            ));
+        }
+        for (node, _) in found.iter().filter(|(_, belongings)| belongings.patch.is_some()) {
+            if let Err(why) = give_back(&nodes, &node.name, config, leaving).await {
+                left.push(format!("node {}: {why}", node.name));
+            }
+        }
+        // A service that still runs records what fires, paused or not.
+        let again = look(&nodes, config, leaving, &mut Vec::new()).await?;
+        let again: Vec<&str> = again.iter().filter(|(_, b)| b.patch.is_some()).map(|(node, _)| node.name.as_str()).collect();
+        if !again.is_empty() {
+            left.push(format!(
+                "{} bear something of ours again: is the service still running? Stop it, and run this once more",
+                again.join(", ")
+            ));
+        }
+    }
+    for (node, belongings) in &found {
+        if let Some(why) = &belongings.stays {
+            left.push(format!("node {}: {why}", node.name));
+        }
+    }
+    if args.ledger && left.is_empty() {
+        if let Err(why) = delete(&ledger).await {
+            left.push(format!("the ledger: {why}"));
+        } else {
+            say(&format!("Deleted ConfigMap {}.", config.ledger));
+        }
+    }
+    if left.is_empty() {
+        say("Nothing of ours is left on any node.");
+        return Ok(());
+    }
+    Err(Failure::finding(left.iter().map(|line| format!("left: {}", printable(line))).collect::<Vec<_>>().join("\n")))
+}
+
+/// The nodes that bear something of ours.
+async fn look(
+    nodes: &DirectNodes,
+    config: &Config,
+    leaving: Leaving,
+    left: &mut Vec<String>,
+) -> Result<Vec<(NodeFacts, Belongings)>, Failure> {
+    let (all, unreadable) = nodes.list().await.map_err(Failure::unreachable)?;
+    left.extend(unreadable);
+    let with = |node: NodeFacts| {
+        let belongings = Belongings::on(&node, config, leaving);
+        (node, belongings)
+    };
+    Ok(all.into_iter().map(with).filter(|(_, belongings)| !belongings.is_empty()).collect())
+}
+
+/// Say what stands where, and give the number of nodes from which something is taken.
+fn list(found: &[(NodeFacts, Belongings)], leaving: Leaving) -> usize {
+    let text = |t: &Taint| format!("{}={}:{}", t.key, t.value.as_deref().unwrap_or_default(), t.effect);
+    for (node, has) in found {
+        let mut parts: Vec<String> = has.taint.iter().map(|t| format!("taint {}", text(t))).collect();
+        parts.extend(has.cordon.then(|| "our cordon".to_owned()));
+        parts.extend(has.annotations.iter().map(|name| format!("annotation {name}")));
+        parts.extend(has.labels.iter().map(|name| format!("label {name}")));
+        if leaving.words {
+            parts.extend(has.words.iter().map(|word| format!("annotation {word}")));
+        } else if !has.words.is_empty() && !parts.is_empty() {
+            parts.push(format!("(stays, a person's word: {})", has.words.join(", ")));
+        }
+        if !parts.is_empty() {
+            say(&format!("{}: {}", node.name, parts.join(", ")));
+        }
+    }
+    for (node, has) in found.iter().filter(|(_, has)| !has.orphans.is_empty()) {
+        let taints: Vec<String> = has.orphans.iter().map(text).collect();
+        let fate = if leaving.orphans { "removed as well" } else { "stays; --orphans removes it" };
+        say(&format!("{}: orphan {}, which no record speaks of ({fate})", node.name, taints.join(", ")));
+    }
+    found.iter().filter(|(_, has)| has.patch.is_some()).count()
+}
+
+fn agreed(takes: usize) -> bool {
+    eprint!("Take it back from {takes} node{}? [y/N] ", if takes == 1 { "" } else { "s" });
+    let mut answer = String::new();
+    // Without an answer it is no.
+    let asked = stderr().flush().is_ok() && stdin().read_line(&mut answer).is_ok();
+    asked && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// Take everything back from one node, read and decided again for as long as others write it.
+async fn give_back(nodes: &DirectNodes, name: &NodeName, config: &Config, leaving: Leaving) -> Result<(), String> {
+    let mut last = String::new();
+    for attempt in 0..TRIES {
+        let node = match nodes.get(name).await {
+            Ok(Some(node)) => node,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let belongings = Belongings::on(&node, config, leaving);
+        if let Some(why) = belongings.stays {
+            return Err(why);
+        }
+        let Some(patch) = belongings.patch else { return Ok(()) };
+        match nodes.patch(name, &patch).await {
+            Ok(_) => return Ok(()),
+            // After a timeout it is unknown until the node is read.
+            Err(error @ (ClusterError::Conflict { .. } | ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) => {
+                last = error.to_string();
+                tokio::time::sleep(Duration::from_millis(10 << attempt.min(5))).await;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Err(last)
+}
+
+/// Write the pause into the ledger, or take it out.
+async fn set_pause(store: &DirectLedger, config: &Config, pause: Option<Pause>) -> Result<(), String> {
+    for _ in 0..TRIES {
+        let stored = store.read().await.map_err(|e| e.to_string())?;
+        let (version, text) = stored.map_or((None, None), |stored| (Some(stored.version), stored.text));
+        let (mut ledger, unreadable) = match text.as_deref().map(|text| Ledger::read(text, &config.instance)) {
+            None => (Ledger::new(&config.instance), None),
+            Some(StoredLedger::Ours(ledger)) => (*ledger, None),
+            Some(StoredLedger::Untouchable(why)) => return Err(format!("ConfigMap {} is not touched: {why}", config.ledger)),
+            Some(StoredLedger::Unreadable(_)) => (Ledger::new(&config.instance), text.as_deref()),
+        };
+        if ledger.paused.is_none() && pause.is_none() {
+            return Ok(());
+        }
+        ledger.paused.clone_from(&pause);
+        let text = ledger.fit(SystemClock.now());
+        match store.write(LedgerWrite { over: version.as_deref(), text: &text, unreadable }).await {
+            Ok(()) => return Ok(()),
+            Err(LedgerError::Conflict) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Err(LedgerError::Conflict.to_string())
+}
+
+async fn delete(store: &DirectLedger) -> Result<(), String> {
+    for _ in 0..TRIES {
+        let Some(stored) = store.read().await.map_err(|e| e.to_string())? else { return Ok(()) };
+        match store.delete(&stored.version).await {
+            Ok(()) => return Ok(()),
+            Err(LedgerError::Conflict) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Err(LedgerError::Conflict.to_string())
+}
+
+fn say(line: &str) {
+    println!("{}", printable(line));
+}
