@@ -227,7 +227,7 @@ fn evidence_event() -> impl Strategy<Value = Event> {
         1 => (node(), short()).prop_map(|(node, secs)| Event::OneGpu { node, secs }),
         2 => short().prop_map(|secs| Event::PrometheusDown { secs }),
         2 => (any::<bool>(), short()).prop_map(|(all, secs)| Event::Errors { all, secs }),
-        1 => (1..150_i64, short()).prop_map(|(by, secs)| Event::Late { by, secs }),
+        1 => (prop_oneof![1..150_i64, 150..1200_i64], short()).prop_map(|(by, secs)| Event::Late { by, secs }),
         1 => short().prop_map(|secs| Event::RuleFails { secs }),
         2 => (any::<bool>(), rule).prop_map(|(gpu, is)| Event::Rule { gpu, is }),
         3 => (node(), any::<bool>(), boot()).prop_map(|(node, cures, secs)| Event::Reboot { node, cures, secs }),
@@ -310,7 +310,7 @@ fn by_word() -> impl Strategy<Value = Story> {
 fn by_evidence() -> impl Strategy<Value = Story> {
     use Recovery::{Auto, Manual, Missing, Reboot, Replace};
     let require =
-        || prop_oneof![6 => Just(Require::Evidence), 1 => Just(Require::Resolved), 1 => Just(Require::EvidenceAndPerson)];
+        || prop_oneof![9 => Just(Require::Evidence), 2 => Just(Require::Resolved), 1 => Just(Require::EvidenceAndPerson)];
     let recovery = || prop::sample::select(vec![Auto, Auto, Auto, Auto, Reboot, Reboot, Reboot, Replace, Manual, Missing]);
     let query = || prop_oneof![6 => Just(Query::True), 2 => Just(Query::Shallow), 1 => Just(Query::Missing)];
     // What is asked of the two alerts of one claim adds up: mostly they ask for the same.
@@ -339,6 +339,7 @@ fn flapping(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<(i
         long().prop_map(|secs| Event::ExporterDown { node: 0, secs, forgets: true }),
         (0..2_usize, long()).prop_map(|(gpu, secs)| Event::Unseen { node: 0, gpu, secs }),
         long().prop_map(|secs| Event::Misnamed { node: 0, secs }),
+        long().prop_map(|by| Event::Late { by, secs: 60 }),
         Just(Event::Hidden(0)),
     ];
     let held = prop_oneof![1 => Just(None), 2 => (600..1800_i64).prop_map(Some)];
