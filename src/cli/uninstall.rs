@@ -24,6 +24,7 @@ const TRIES: u32 = 16;
 
 /// Give back everything that the service put on nodes, and begin nothing new from now on.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(super) struct Args {
     /// The configuration file: whose domain, instance, taint and ledger are meant.
     #[arg(long = "config.file", value_name = "FILE")]

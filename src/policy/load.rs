@@ -138,7 +138,7 @@ impl Check<'_> {
         let isolation = self.isolation(raw.isolation.unwrap_or_default(), domain.as_deref().unwrap_or(DEFAULT_DOMAIN));
         let release = self.release(raw.release.as_ref());
         let flapping = raw.release.as_ref().and_then(|r| r.value.flapping.as_ref());
-        let flapping = self.flapping(flapping.map(|f| &f.value).unwrap_or(&RawFlapping::default()));
+        let flapping = self.flapping(flapping.map_or(&RawFlapping::default(), |f| &f.value));
         let ledger = self.ledger(raw.ledger.unwrap_or_default());
         let locate = self.locate(raw.locate.unwrap_or_default());
         let guard = self.guard(raw.guard.unwrap_or_default());

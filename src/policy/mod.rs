@@ -99,7 +99,7 @@ pub struct Flapping {
     pub person_after: u32,
 }
 
-/// The ConfigMap with the ledger.
+/// The `ConfigMap` with the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerPlace {
     /// Its namespace.

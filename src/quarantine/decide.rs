@@ -39,6 +39,14 @@ pub struct Context<'a> {
     pub known: Known<'a>,
 }
 
+impl Context<'_> {
+    /// Why no node may be isolated now, if so.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let full = || (!self.slots.admits()).then(|| self.slots.refusal());
+        self.known.paused.map(str::to_owned).or_else(full)
+    }
+}
+
 /// How alerts came here, and what that proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told<'a> {
@@ -208,12 +216,6 @@ impl Next {
         Self { record, taints: node.taints.clone(), unschedulable: node.unschedulable, effect: None }
     }
 
-    /// Why this node may not be isolated now, if so.
-    pub(super) fn refusal(&self, ctx: &Context<'_>) -> Option<String> {
-        let full = || (!ctx.slots.admits()).then(|| ctx.slots.refusal());
-        ctx.known.paused.map(str::to_owned).or_else(full)
-    }
-
     /// Claims follow their members; our clock says when they cleared.
     pub(super) fn settle_claims(&mut self, ctx: &Context<'_>) {
         for claim in &mut self.record.claims {
@@ -301,7 +303,7 @@ impl Next {
             self.record.overflow &= !self.record.claims.is_empty();
             return;
         };
-        match self.refusal(ctx) {
+        match ctx.refusal() {
             None => {
                 self.isolate(node, ctx, &policy);
                 self.effect = Some((Effect::Isolate, Some(policy), format!("{reason} ({action})")));

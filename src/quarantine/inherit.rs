@@ -27,7 +27,7 @@ impl Next {
         let former = [("node", &open.node), ("uid", &open.uid)].map(|(key, text)| (key.to_owned(), text.as_str().into()));
         self.record.former = Some(Unknown::from(former));
         widen(&mut self.record);
-        if !open.isolated || self.refusal(ctx).is_some() {
+        if !open.isolated || ctx.refusal().is_some() {
             return;
         }
         let first = || self.record.claims.iter().filter(|c| c.action.isolates()).max_by_key(|c| c.action);

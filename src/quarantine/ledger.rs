@@ -18,7 +18,7 @@ use crate::locate::NodeFacts;
 
 /// The version that this program writes.
 pub const LEDGER_VERSION: u64 = 1;
-/// The longest ledger, in bytes of JSON. A ConfigMap holds 1 MiB.
+/// The longest ledger, in bytes of JSON. A `ConfigMap` holds 1 MiB.
 pub const MAX_LEDGER_BYTES: usize = 512 * 1024;
 /// Episodes kept of one machine.
 const MAX_EPISODES: usize = 20;
@@ -131,6 +131,7 @@ struct MachineNews {
     at: Timestamp,
     episodes: Vec<Episode>,
     /// `Some(None)` closes what was open.
+    #[expect(clippy::option_option, reason = "no news, or news of an end")]
     open: Option<Option<Open>>,
 }
 
@@ -307,8 +308,7 @@ impl Ledger {
         (open.uid != node.uid && came_after).then_some(open)
     }
 
-    /// Whether a machine has open claims of a Node with another UID than those.
-    #[must_use]
+    /// The UIDs of the Nodes that have, or had when they went, open claims.
     pub fn uids_with_claims(&self) -> impl Iterator<Item = &str> {
         self.machines.values().filter_map(|m| m.open.as_ref()).map(|open| open.uid.as_str())
     }

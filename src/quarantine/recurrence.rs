@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     claim::{Claim, ClaimState, Episode},
+    hand::Judgement,
     record::Record,
 };
 use crate::policy::{Config, Flapping};
@@ -45,7 +46,7 @@ fn concern_each_other(claim: &Claim, episode: &Episode) -> bool {
 
 /// A person found that nothing was wrong.
 fn is_false_alarm(episode: &Episode) -> bool {
-    episode.verdict.as_deref() == Some("false-alarm")
+    episode.verdict.as_deref() == Some(Judgement::FalseAlarm.as_str())
 }
 
 /// A hold-down after so many releases.

@@ -53,7 +53,9 @@ impl Next {
             }
             _ if !action.isolates() => Verdict::new(Outcome::Frozen, "the node is not released while it fires"),
             _ if self.record.added.is_none() && barred.is_some() => Verdict::new(Outcome::OutOfScope, barred.unwrap_or_default()),
-            _ if self.record.added.is_none() => Verdict::new(Outcome::Pending, self.waits_for_room(ctx)),
+            _ if self.record.added.is_none() => {
+                Verdict::new(Outcome::Pending, ctx.refusal().unwrap_or_else(|| ctx.slots.refusal()))
+            }
             _ if changed => Verdict::new(Outcome::Recorded, "the node is isolated"),
             _ => Verdict::new(Outcome::Unchanged, "it is on record and the node is isolated"),
         }
@@ -66,16 +68,15 @@ impl Next {
             return Verdict::new(Outcome::Recorded, why);
         }
         if is_pending(&self.record) {
-            return Verdict::new(Outcome::Pending, format!("the record is full; {}", self.waits_for_room(ctx)));
+            return Verdict::new(
+                Outcome::Pending,
+                format!("the record is full; {}", ctx.refusal().unwrap_or_else(|| ctx.slots.refusal())),
+            );
         }
         if self.record.overflow && heard.rule.is_some_and(|r| !r.action.isolates()) {
             return Verdict::new(Outcome::Frozen, "the record is full: once isolated, the node is not released by itself");
         }
         Verdict::new(Outcome::Failed, "the record is full, and nothing that is on it isolates the node")
-    }
-
-    fn waits_for_room(&self, ctx: &Context<'_>) -> String {
-        self.refusal(ctx).unwrap_or_else(|| ctx.slots.refusal())
     }
 
     fn after_a_resolve(&self, node: &NodeFacts, ctx: &Context<'_>) -> String {

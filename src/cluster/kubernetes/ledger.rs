@@ -1,4 +1,4 @@
-//! The ledger as a ConfigMap: one key, guarded by the resourceVersion.
+//! The ledger as a `ConfigMap`: one key, guarded by the resourceVersion.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ pub(super) const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5
 const KEY: &str = "ledger.json";
 /// The key under which a text is kept that could not be used.
 const UNREADABLE: &str = "unreadable";
-/// What is kept of such a text, in bytes: the ConfigMap holds 1 MiB in all.
+/// What is kept of such a text, in bytes: the `ConfigMap` holds 1 MiB in all.
 const MAX_UNREADABLE: usize = 256 * 1024;
 
 fn api(client: &Client, place: &LedgerPlace) -> Api<ConfigMap> {
     Api::namespaced(client.clone(), &place.namespace)
 }
 
-/// Read it; `None` if there is no such ConfigMap.
+/// Read it; `None` if there is no such `ConfigMap`.
 pub(super) async fn read(client: &Client, place: &LedgerPlace) -> kube::Result<Option<StoredText>> {
     let found = api(client, place).get_opt(&place.name).await?;
     Ok(found.map(|mut map| StoredText {
@@ -41,8 +41,8 @@ pub(super) async fn read(client: &Client, place: &LedgerPlace) -> kube::Result<O
 pub(super) async fn write(client: &Client, place: &LedgerPlace, write: LedgerWrite<'_>) -> kube::Result<()> {
     let mut data = BTreeMap::from([(KEY.to_owned(), write.text.to_owned())]);
     if let Some(text) = write.unreadable {
-        let end = text.floor_char_boundary(MAX_UNREADABLE);
-        data.insert(UNREADABLE.to_owned(), text[..end].to_owned());
+        let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MAX_UNREADABLE);
+        data.insert(UNREADABLE.to_owned(), fits.map(|(_, c)| c).collect());
     }
     let api = api(client, place);
     match write.over {
