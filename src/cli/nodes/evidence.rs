@@ -11,20 +11,26 @@ use crate::{
     metrics::Metrics,
     policy::Config,
     quarantine::{
-        Claim,
+        Claim, Ledger,
         evidence::{Finding, Shown, question},
     },
     sources::Evidence,
 };
 
 /// What is shown of each node that waits for evidence. Why nothing is shown stands there as well.
-pub(super) async fn ask(nodes: &[&NodeFacts], all: &[NodeFacts], config: &Config, now: Timestamp) -> BTreeMap<NodeName, Shown> {
+pub(super) async fn ask(
+    nodes: &[&NodeFacts],
+    all: &[NodeFacts],
+    config: &Config,
+    ledger: &Ledger,
+    now: Timestamp,
+) -> BTreeMap<NodeName, Shown> {
     let Some(settings) = config.prometheus.clone() else { return BTreeMap::new() };
     let mut inventory = Inventory::default();
     all.iter().for_each(|node| inventory.insert(node.clone()));
     let questions: Vec<_> = nodes
         .iter()
-        .filter_map(|node| Some((question(node, config, &[], now)?, names_in_monitoring(node, &inventory))))
+        .filter_map(|node| Some((question(node, config, ledger.past_of(node), now)?, names_in_monitoring(node, &inventory))))
         .collect();
     if questions.is_empty() {
         return BTreeMap::new();

@@ -12,7 +12,7 @@ use crate::{
     engine::{Clock, SystemClock},
     locate::{Gpu, NodeFacts, NodeName},
     policy::Config,
-    quarantine::{Claim, ClaimState, Known, NodeState, NodeView, evidence::Shown, limit},
+    quarantine::{Claim, ClaimState, Known, Ledger, NodeState, NodeView, evidence::Shown, limit},
 };
 
 /// List nodes.
@@ -49,8 +49,8 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
         eprintln!("{}", printable(&format!("left out: {why}")));
     }
     let (config, now) = (&opened.config, SystemClock.now());
-    let shown = evidence::ask(&nodes.iter().collect::<Vec<_>>(), &nodes, config, now).await;
-    let listing = Listing::of(&nodes, config, &shown, now);
+    let shown = evidence::ask(&nodes.iter().collect::<Vec<_>>(), &nodes, config, &opened.ledger, now).await;
+    let listing = Listing::of(&nodes, config, &opened.ledger, &shown, now);
     match args.output {
         Output::Json => json(&Nodes { nodes: listing.chosen(args.all, &args.states) }),
         Output::Text => Ok(listing.text(args.all, &args.states)),
@@ -65,9 +65,17 @@ pub(super) struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    pub(super) fn of(nodes: &[NodeFacts], config: &'a Config, shown: &BTreeMap<NodeName, Shown>, now: Timestamp) -> Self {
-        let known = |node: &NodeFacts| Known { shown: shown.get(&node.name), ..Known::default() };
-        let views = nodes.iter().map(|node| NodeView::knowing(node, config, known(node), now));
+    pub(super) fn of(
+        nodes: &[NodeFacts],
+        config: &'a Config,
+        ledger: &Ledger,
+        shown: &BTreeMap<NodeName, Shown>,
+        now: Timestamp,
+    ) -> Self {
+        let views = nodes.iter().map(|node| {
+            let known = Known { shown: shown.get(&node.name), past: ledger.past_of(node), ..Known::default() };
+            NodeView::knowing(node, config, known, now)
+        });
         let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || !is_quiet(v) || v.has_record()).collect();
         views.sort_by_cached_key(|v| (rank(v), v.name.clone()));
         Self { config, views, in_cluster: nodes.len() }

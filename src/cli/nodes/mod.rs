@@ -15,16 +15,16 @@ use std::{path::PathBuf, sync::PoisonError, time::Duration};
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::{Failure, LiveSources, load_config, load_snapshot, runtime};
+use super::{Failure, LiveSources, load_config, load_snapshot, printable, runtime};
 use crate::{
     cluster::{
         Cluster, ClusterError,
-        kubernetes::{self, ConnectError, DirectNodes},
+        kubernetes::{self, ConnectError, DirectLedger, DirectNodes},
         snapshot::SnapshotCluster,
     },
     locate::{Gpu, NodeFacts, NodeName, Taint},
     policy::Config,
-    quarantine::{Claim, MAX_REASON, MAX_WHO},
+    quarantine::{Claim, Ledger, MAX_REASON, MAX_WHO, StoredLedger},
 };
 
 /// How often a node is read and decided again if others write it meanwhile, as often as the service does.
@@ -128,17 +128,36 @@ enum Place {
 struct Opened {
     config: Config,
     place: Place,
+    /// What is known of the machines; empty if there is none or it cannot be read, which is told.
+    ledger: Ledger,
 }
 
 impl LiveSources {
     /// Open for reading.
     async fn open(&self) -> Result<Opened, Failure> {
         let config = load_config(&self.config)?;
-        let place = match &self.cluster {
-            Some(path) => Place::File(load_snapshot(path, &config.domain)?),
-            None => Place::Api(self.direct(&config.domain).await?),
-        };
-        Ok(Opened { config, place })
+        let nothing = Ledger::new(&config.instance);
+        if let Some(path) = &self.cluster {
+            let place = Place::File(load_snapshot(path, &config.domain)?);
+            return Ok(Opened { config, place, ledger: nothing });
+        }
+        let place = Place::Api(self.direct(&config.domain).await?);
+        let ledger = self.ledger(&config).await.unwrap_or_else(|why| {
+            eprintln!("{}", printable(&format!("left out: what the ledger says of past faults, {why}")));
+            nothing
+        });
+        Ok(Opened { config, place, ledger })
+    }
+
+    async fn ledger(&self, config: &Config) -> Result<Ledger, String> {
+        let client = kubernetes::config(self.kubeconfig.as_deref(), self.context.as_deref()).await.map_err(|e| e.to_string())?;
+        let direct = DirectLedger::new(client, config.ledger.clone()).map_err(|e| e.to_string())?;
+        let text = direct.read().await.map_err(|e| e.to_string())?.and_then(|stored| stored.text);
+        match text.map(|text| Ledger::read(&text, &config.instance)) {
+            None => Ok(Ledger::new(&config.instance)),
+            Some(StoredLedger::Ours(ledger)) => Ok(*ledger),
+            Some(StoredLedger::Untouchable(why) | StoredLedger::Unreadable(why)) => Err(why),
+        }
     }
 
     /// Open for writing, which a file is not.

@@ -31,13 +31,13 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     let name = args.target.name()?;
     let opened = args.sources.open().await?;
     let node = opened.place.get(&name).await?;
-    let (config, now) = (&opened.config, SystemClock.now());
-    let shown = match question(&node, config, &[], now) {
+    let (config, now, past) = (&opened.config, SystemClock.now(), opened.ledger.past_of(&node));
+    let shown = match question(&node, config, past, now) {
         // The others tell by which names monitoring may know this one.
-        Some(_) => evidence::ask(&[&node], &opened.place.list().await?.0, config, now).await.remove(&name),
+        Some(_) => evidence::ask(&[&node], &opened.place.list().await?.0, config, &opened.ledger, now).await.remove(&name),
         None => None,
     };
-    let known = Known { shown: shown.as_ref(), ..Known::default() };
+    let known = Known { shown: shown.as_ref(), past, ..Known::default() };
     match args.output {
         Output::Json => json(&NodeView::knowing(&node, config, known, now)),
         Output::Text => Ok(story(&node, config, known, now, &args.sources.flags())),
@@ -57,6 +57,7 @@ pub(super) fn story(node: &NodeFacts, config: &Config, known: Known<'_>, now: Ti
         lines.push(field("since", &time(at)));
     }
     lines.push(field("waiting for", &view.waiting_for));
+    lines.extend(view.flapping.as_ref().map(|often| field("flapping", &format!("its fault comes back: {often}"))));
     for word in ["hold", "ignore"] {
         let name = config.annotation(word);
         lines.extend(node.annotations.get(&name).map(|said| field(word, &format!("{said} (annotation {name})"))));

@@ -13,7 +13,7 @@ use crate::{
     locate::{NodeFacts, NodeName, gpu_of},
     policy::{Config, load},
     quarantine::{
-        Context, Hand, Heard, Judgement, Known, NodeState, Rule, Slots, Told, Word, decide,
+        Context, Hand, Heard, Judgement, Known, Ledger, NodeState, Rule, Slots, Told, Word, decide,
         evidence::{ClaimShown, Finding, Shown, question},
         release_by_hand, say,
     },
@@ -145,6 +145,20 @@ impl Story {
         story
     }
 
+    /// A fault that came back so often, each time after a release.
+    fn often(self, times: i64) -> Self {
+        let mut story = self;
+        for n in 0..times {
+            let begin = (n - times) * 3600;
+            story = story.hear(begin, &[lost(None)], None, ROOM).hear(begin + 60, &[lost(Some(55))], None, ROOM);
+            let hand = Hand { judgement: None, ..HAND };
+            let release = release_by_hand(&story.facts(), &story.config, &hand, at(begin + 700)).unwrap().unwrap();
+            story.write(&release.patch);
+            story = story.hear(begin + 1800, &[], None, ROOM);
+        }
+        story.fires().hear(60, &[lost(Some(55))], None, ROOM)
+    }
+
     fn fires(self) -> Self {
         self.hear(0, &[lost(None)], None, ROOM)
     }
@@ -202,6 +216,7 @@ fn all() -> Vec<(&'static str, Story)> {
         ("still faulty", Story::of("gpu-13").ended(true, 0, Finding::Fault("its recovery_query returns nothing".to_owned()))),
         ("proving", Story::of("gpu-14").ended(true, 570, Finding::Gone)),
         ("waiting for a reboot", Story::of("gpu-15").ended(false, 600, Finding::Gone)),
+        ("flapping", Story::of("gpu-16").often(4)),
         ("orphaned", Story::with("gpu-08", &orphan())),
         ("cordoned", Story::with("gpu-09", &json!({"unschedulable": true}))),
         ("cordoned and isolated", Story::with("gpu-10", &json!({"unschedulable": true})).fires()),
@@ -216,7 +231,7 @@ fn each_node_is_listed_with_what_it_waits_for_and_those_that_are_not_free_first(
     let mut nodes: Vec<NodeFacts> = stories.iter().map(|(_, story)| story.facts()).collect();
     let shown = stories.iter().filter_map(|(_, story)| Some((story.name.clone(), story.shown.clone()?))).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let listing = Listing::of(&nodes, &config, &shown, at(720));
+    let listing = Listing::of(&nodes, &config, &Ledger::new("default"), &shown, at(720));
     insta::assert_snapshot!("list", listing.text(false, &[]));
     insta::assert_snapshot!("list_all", listing.text(true, &[]));
     insta::assert_snapshot!("list_state", listing.text(false, &[NodeState::Held, NodeState::Ignored]));
@@ -226,15 +241,15 @@ fn each_node_is_listed_with_what_it_waits_for_and_those_that_are_not_free_first(
 fn a_list_of_nothing_says_what_that_means() {
     let config = config();
     let free = [Story::of("gpu-01").facts()];
-    insta::assert_snapshot!(Listing::of(&free, &config, &BTreeMap::new(), at(0)).text(false, &[]), @r"
+    insta::assert_snapshot!(Listing::of(&free, &config, &Ledger::new("default"), &BTreeMap::new(), at(0)).text(false, &[]), @r"
     1 node: 1 free. The guard lets 3 be isolated, 0 are.
     Nothing is isolated and nothing waits. --all lists the free nodes as well.
     ");
-    insta::assert_snapshot!(Listing::of(&free, &config, &BTreeMap::new(), at(0)).text(false, &[NodeState::Held]), @r"
+    insta::assert_snapshot!(Listing::of(&free, &config, &Ledger::new("default"), &BTreeMap::new(), at(0)).text(false, &[NodeState::Held]), @r"
     1 node: 1 free. The guard lets 3 be isolated, 0 are.
     None is in the state that --state asks for.
     ");
-    insta::assert_snapshot!(Listing::of(&[], &config, &BTreeMap::new(), at(0)).text(true, &[]), @r"
+    insta::assert_snapshot!(Listing::of(&[], &config, &Ledger::new("default"), &BTreeMap::new(), at(0)).text(true, &[]), @r"
     No node is in scope: of the 0 in the cluster none matches scope.nodes nvidia.com/gpu.present=true, or all are excluded.
     Compare with `kubectl get nodes --show-labels`, and check that this is the right cluster.
     ");
