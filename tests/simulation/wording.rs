@@ -5,8 +5,10 @@ use gpu_quarantine::{
     sources::ActiveAlert,
 };
 
+use serde_json::json;
+
 use crate::{
-    alertmanager::Stored,
+    alertmanager::{Snapshot, Stored},
     harness::{Sent, sent},
     process::moment,
     sequence::{ALERTS, Forged, KINDS, Query, Recovery, Rule, generation_of, kind_of, node_of},
@@ -96,6 +98,25 @@ impl Wording {
             Some(query) => written.annotated("recovery_query", &query),
             None => written,
         }
+    }
+
+    /// The body, as Alertmanager writes it.
+    pub(crate) fn body(&self, peer: usize, snapshot: &Snapshot) -> Vec<u8> {
+        let alert = |(alert, stored, fires): &(usize, Stored, bool)| {
+            let sent = self.on_the_wire(*alert, *stored);
+            if *fires { sent.json() } else { sent.over(&moment(stored.ends).to_string()).json() }
+        };
+        let node = node_name(snapshot.node);
+        let body = json!({
+            "receiver": "gpu-quarantine",
+            "status": if snapshot.alerts.iter().any(|a| a.2) { "firing" } else { "resolved" },
+            "alerts": snapshot.alerts.iter().map(alert).collect::<Vec<_>>(),
+            "groupLabels": {"Hostname": node}, "commonLabels": {}, "commonAnnotations": {},
+            "externalURL": format!("http://am-{peer}:9093"), "version": "4",
+            "groupKey": format!("{{}}:{{Hostname=\"{node}\"}}"),
+            "truncatedAlerts": snapshot.truncated,
+        });
+        body.to_string().into_bytes()
     }
 
     pub(crate) fn without_query(&self, alert: usize, starts: i64) -> Sent {

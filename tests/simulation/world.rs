@@ -261,7 +261,7 @@ guard: {{max_isolated: {{count: {}, percent: 0}}}}
         for (alert, _) in alerts.iter().filter(|(alert, _)| self.wording.query(*alert).is_some()) {
             self.proofs.query_sent(*alert);
         }
-        let answer = process.post(body(peer, snapshot, &self.wording));
+        let answer = process.post(self.wording.body(peer, snapshot));
         self.say(|| format!("am-{peer} sends {alerts:?} (truncated {}): {}", snapshot.truncated, shown(answer.as_ref())));
         let dead = self.cluster.is_dead();
         let sent = match answer {
@@ -387,23 +387,4 @@ fn shown(answer: Option<&(u16, Value)>) -> String {
     let results = answer["results"].as_array().into_iter().flatten();
     let outcomes: Vec<_> = results.map(|r| r["outcome"].as_str().unwrap_or_default()).collect();
     format!("{status} {outcomes:?}")
-}
-
-/// The body, as Alertmanager writes it.
-fn body(peer: usize, snapshot: &Snapshot, wording: &Wording) -> Vec<u8> {
-    let alert = |(alert, stored, fires): &(usize, crate::alertmanager::Stored, bool)| {
-        let sent = wording.on_the_wire(*alert, *stored);
-        if *fires { sent.json() } else { sent.over(&moment(stored.ends).to_string()).json() }
-    };
-    let node = node_name(snapshot.node);
-    let body = json!({
-        "receiver": "gpu-quarantine",
-        "status": if snapshot.alerts.iter().any(|a| a.2) { "firing" } else { "resolved" },
-        "alerts": snapshot.alerts.iter().map(alert).collect::<Vec<_>>(),
-        "groupLabels": {"Hostname": node}, "commonLabels": {}, "commonAnnotations": {},
-        "externalURL": format!("http://am-{peer}:9093"), "version": "4",
-        "groupKey": format!("{{}}:{{Hostname=\"{node}\"}}"),
-        "truncatedAlerts": snapshot.truncated,
-    });
-    body.to_string().into_bytes()
 }
