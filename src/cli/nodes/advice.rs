@@ -118,8 +118,9 @@ impl Adviser<'_> {
     }
 
     fn waits(&self) -> Advice {
+        let for_a_person = self.view.held_back.is_some() || self.view.waiting_for.starts_with("a person");
         match self.view.due {
-            Some(_) if self.view.held_back.is_none() => self.text(format!("Wait for {}.", self.view.waiting_for)),
+            Some(_) if !for_a_person => self.text(format!("Wait for {}.", self.view.waiting_for)),
             _ => self.text(format!("See to what it waits for: {}.", self.view.waiting_for)),
         }
     }
