@@ -281,15 +281,14 @@ impl Proofs {
         of(node).any(|alert| self.told[alert].stands && lacks(alert))
     }
 
-    /// Whether a repair of that kind may be waited for.
+    /// Whether a repair of that kind may be waited for. One that was made before another alert of the claim began does not count.
     pub(crate) fn may_need(&self, node: usize, what: Recovery, machines: &Machines) -> bool {
-        of(node).any(|alert| {
-            let told = &self.told[alert];
-            let made = if what == Recovery::Reboot { told.rebooted } else { told.exchanged };
-            told.stands
-                && !made
-                && self.recovery[kind_of(alert)].0 == what
-                && !(machines.is_replaced(alert) && self.needs_evidence(alert))
+        let made = |alert: usize| if what == Recovery::Reboot { self.told[alert].rebooted } else { self.told[alert].exchanged };
+        let same = |a: &usize, b: usize| alertname(*a) == alertname(b) && generation_of(*a) == generation_of(b);
+        let standing = || of(node).filter(|alert| self.told[*alert].stands);
+        standing().filter(|alert| self.recovery[kind_of(*alert)].0 == what).any(|alert| {
+            let missing = standing().filter(|other| same(other, alert)).any(|other| !made(other));
+            missing && !(machines.is_replaced(alert) && self.needs_evidence(alert))
         })
     }
 }
