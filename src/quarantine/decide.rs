@@ -164,10 +164,7 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
     let folded = fold(&mut next.record, node, heard, ctx, no_new_claims);
     next.add_rendered(ctx.known.rendered);
     next.settle_claims(ctx);
-    // What is added only now cannot have been taken away.
-    if old.is_some() {
-        next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
-    }
+    next.taint_taken_away(node, ctx, &known, no_new_claims.is_some());
     next.forget(ctx);
     next.isolate_or_release(node, ctx, no_new_claims, was_pending);
     next.count_gpus(node, ctx);
