@@ -161,9 +161,10 @@ impl Engine {
         }
         let is = self.paused();
         if is != was {
-            match &is {
-                Some(pause) => tracing::warn!("Nothing new is begun: {pause}."),
-                None => tracing::info!("The pause is over."),
+            if let Some(pause) = &is {
+                tracing::warn!("Nothing new is begun: {pause}.");
+            } else {
+                tracing::info!("The pause is over.");
             }
         }
         self.take_over_heirs().await;

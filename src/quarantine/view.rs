@@ -68,6 +68,7 @@ impl fmt::Display for NodeState {
 
 /// One node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub struct NodeView {
     /// `metadata.name`.
     pub name: NodeName,

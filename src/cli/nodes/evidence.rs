@@ -27,7 +27,9 @@ pub(super) async fn ask(
 ) -> BTreeMap<NodeName, Shown> {
     let Some(settings) = config.prometheus.clone() else { return BTreeMap::new() };
     let mut inventory = Inventory::default();
-    all.iter().for_each(|node| inventory.insert(node.clone()));
+    for node in all {
+        inventory.insert(node.clone());
+    }
     let questions: Vec<_> = nodes
         .iter()
         .filter_map(|node| Some((question(node, config, ledger.past_of(node), now)?, names_in_monitoring(node, &inventory))))

@@ -45,17 +45,14 @@ pub(super) async fn write(client: &Client, place: &LedgerPlace, write: LedgerWri
         data.insert(UNREADABLE.to_owned(), fits.map(|(_, c)| c).collect());
     }
     let api = api(client, place);
-    match write.over {
-        Some(version) => {
-            let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
-            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            api.patch(&place.name, &params, &Patch::Merge(patch)).await?;
-        }
-        None => {
-            let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-            let metadata = ObjectMeta { name: Some(place.name.clone()), ..ObjectMeta::default() };
-            api.create(&params, &ConfigMap { metadata, data: Some(data), ..ConfigMap::default() }).await?;
-        }
+    if let Some(version) = write.over {
+        let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        api.patch(&place.name, &params, &Patch::Merge(patch)).await?;
+    } else {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let metadata = ObjectMeta { name: Some(place.name.clone()), ..ObjectMeta::default() };
+        api.create(&params, &ConfigMap { metadata, data: Some(data), ..ConfigMap::default() }).await?;
     }
     Ok(())
 }
