@@ -1,4 +1,4 @@
-//! The ledger as a ConfigMap of a real API server: two writers, and whatever may stand there.
+//! The ledger as a `ConfigMap` of a real API server: two writers, and whatever may stand there.
 
 use std::time::Duration;
 

@@ -19,6 +19,7 @@ mod isolate;
 mod ledger;
 #[cfg(test)]
 #[path = "../support/kubernetes/nodes.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
 mod nodes;
 #[cfg(test)]
 mod others;
