@@ -38,7 +38,7 @@ fn fault(recovery: Option<&str>, query: Option<&str>) -> Alert {
 }
 
 /// What Prometheus shows of the one claim now, if it was good for so many seconds.
-fn show(bench: &mut Bench, lasted: i64, now: Finding, replaced: bool) {
+fn show(bench: &mut Bench, lasted: i64, now: &Finding, replaced: bool) {
     let asked = question(&bench.facts(), &bench.config, &[], bench.now);
     let claims = asked.iter().flat_map(|q| &q.claims).map(|asked| ClaimShown {
         alert: asked.alert.clone(),
@@ -110,7 +110,7 @@ fn what_a_release_needs(
     bench.wait(60);
     drop(bench.hear(&[resolved(&alert, at(60))], false));
     bench.wait(HOLD);
-    show(&mut bench, HOLD, Finding::Gone, replaced);
+    show(&mut bench, HOLD, &Finding::Gone, replaced);
     let view = view(&bench);
     let effect = bench.tick().effect;
     match waits_for {
@@ -139,7 +139,7 @@ fn what_is_missing_is_said(#[case] shown: Option<(i64, Finding)>, #[case] state:
     drop(bench.hear(&[resolved(&alert, at(60))], false));
     bench.wait(HOLD);
     if let Some((lasted, now)) = shown {
-        show(&mut bench, lasted, now, false);
+        show(&mut bench, lasted, &now, false);
     }
     let view = view(&bench);
     assert_eq!(view.state, state);
@@ -154,14 +154,14 @@ fn what_was_shown_too_long_ago_or_of_another_node_or_before_it_fired_again_is_no
     drop(bench.hear(std::slice::from_ref(&alert), false));
     drop(bench.hear(&[resolved(&alert, at(60))], false));
     bench.wait(HOLD);
-    show(&mut bench, HOLD, Finding::Gone, false);
+    show(&mut bench, HOLD, &Finding::Gone, false);
     let good = bench.shown.clone();
 
     bench.wait(61);
     assert_eq!(bench.tick().effect, None, "it is older than two intervals");
     assert!(view(&bench).waiting_for.contains("has not answered since"), "{}", view(&bench).waiting_for);
 
-    show(&mut bench, HOLD, Finding::Gone, false);
+    show(&mut bench, HOLD, &Finding::Gone, false);
     let mut of_another = bench.shown.clone();
     if let Some(shown) = &mut of_another {
         shown.uid = "u-2".to_owned();
@@ -215,12 +215,12 @@ fn the_hold_down_begins_anew_at_a_reboot() {
     drop(bench.hear(std::slice::from_ref(&alert), false));
     drop(bench.hear(&[resolved(&alert, at(60))], false));
     bench.wait(HOLD - 1);
-    show(&mut bench, HOLD, Finding::Gone, false);
+    show(&mut bench, HOLD, &Finding::Gone, false);
     reboot(&bench);
     drop(bench.tick());
     bench.wait(1);
     assert_eq!(bench.tick().effect, None);
-    show(&mut bench, HOLD, Finding::Gone, false);
+    show(&mut bench, HOLD, &Finding::Gone, false);
     assert!(view(&bench).waiting_for.starts_with("the hold-down"), "{}", view(&bench).waiting_for);
 }
 
@@ -278,7 +278,7 @@ proptest! {
                         1 => Finding::Nothing("a clause".to_owned()),
                         _ => Finding::Gone,
                     };
-                    show(&mut bench, lasted, now, false);
+                    show(&mut bench, lasted, &now, false);
                     good = what > 1 && lasted >= HOLD;
                     bench.tick()
                 }

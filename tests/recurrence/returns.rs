@@ -143,7 +143,7 @@ async fn two_nodes_that_share_a_system_uuid_inherit_nothing_from_each_other() {
 async fn a_reboot_on_the_way_counts_and_a_claim_by_index_becomes_one_on_the_node() {
     let service = Service::start().await;
     let alert = lost(NODE, 3).without("UUID").label("recovery", "reboot");
-    assert_eq!(service.outcomes(&[alert.clone()]).await, ["recorded"]);
+    assert_eq!(service.outcomes(std::slice::from_ref(&alert)).await, ["recorded"]);
     let mut raw = delete(&service, NODE).await;
     raw["status"]["nodeInfo"]["bootID"] = json!("another-boot");
     create(&service, raw).await;

@@ -31,6 +31,7 @@ const LOOKED_FOR: i64 = 600;
 
 /// What was told of one alert since it stands on its node's record.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 struct Told {
     /// It stands there, or its claim does.
     stands: bool,
@@ -252,10 +253,9 @@ impl Proofs {
             };
             let gone = !blind && (!there || queries.iter().all(returns));
             match (blind, gone) {
-                (true, _) => {}
                 (false, true) if was_good => good += STEP,
-                (false, true) => {}
                 (false, false) => good = 0,
+                (true, _) | (false, true) => {}
             }
             was_good = gone;
             if now - step <= SEEN_WITHIN {

@@ -70,7 +70,7 @@ pub(crate) fn pull(
     peers: &[Peer],
     reached: impl Fn(usize) -> bool,
     mutes: &[Mute],
-    wording: &Wording,
+    wording: Wording,
 ) -> (Pull, Vec<Listed>) {
     let listed = union(now, peers, &reached, mutes);
     let incomplete = peers.iter().enumerate().find_map(|(number, peer)| match peer {

@@ -76,7 +76,7 @@ pub(crate) fn forged(query: Forged) -> Option<&'static str> {
 
 impl Wording {
     /// The query of an alert as its rule renders it now.
-    pub(crate) fn query(&self, alert: usize) -> Option<String> {
+    pub(crate) fn query(self, alert: usize) -> Option<String> {
         let query = match (self.recovery[kind_of(alert)].1, self.rules[rule_of(alert)]) {
             (Query::Missing, _) => return None,
             (_, Rule::Edited) => format!("up{{alert=\"{alert}\"}} == 1"),
@@ -87,12 +87,12 @@ impl Wording {
     }
 
     /// Whether that query is a true one.
-    pub(crate) fn is_true(&self, alert: usize) -> bool {
+    pub(crate) fn is_true(self, alert: usize) -> bool {
         self.query(alert).is_some_and(|query| reads(&query) == Reads::Truth(alert))
     }
 
     /// An alert as a webhook carries it.
-    pub(crate) fn on_the_wire(&self, alert: usize, stored: Stored) -> Sent {
+    pub(crate) fn on_the_wire(self, alert: usize, stored: Stored) -> Sent {
         let written = self.without_query(alert, stored.starts);
         match self.query(alert) {
             Some(query) => written.annotated("recovery_query", &query),
@@ -101,7 +101,7 @@ impl Wording {
     }
 
     /// The body, as Alertmanager writes it.
-    pub(crate) fn body(&self, peer: usize, snapshot: &Snapshot) -> Vec<u8> {
+    pub(crate) fn body(self, peer: usize, snapshot: &Snapshot) -> Vec<u8> {
         let alert = |(alert, stored, fires): &(usize, Stored, bool)| {
             let sent = self.on_the_wire(*alert, *stored);
             if *fires { sent.json() } else { sent.over(&moment(stored.ends).to_string()).json() }
@@ -119,7 +119,7 @@ impl Wording {
         body.to_string().into_bytes()
     }
 
-    pub(crate) fn without_query(&self, alert: usize, starts: i64) -> Sent {
+    pub(crate) fn without_query(self, alert: usize, starts: i64) -> Sent {
         let node = node_name(node_of(alert));
         let uuid = uuid(generation_of(alert).unwrap_or_default());
         let mut labels = vec![("alertname", alertname(alert)), ("severity", "critical"), ("Hostname", node.as_str())];
@@ -139,18 +139,18 @@ impl Wording {
     }
 
     /// The fingerprints of all alerts.
-    pub(crate) fn fingerprints(&self) -> Vec<String> {
+    pub(crate) fn fingerprints(self) -> Vec<String> {
         (0..ALERTS).map(|a| self.without_query(a, 0).fingerprint()).collect()
     }
 
-    fn labels(&self, alert: usize) -> Labels {
+    fn labels(self, alert: usize) -> Labels {
         let json = self.without_query(alert, 0).json();
         let labels = json["labels"].as_object().expect("labels are an object");
         labels.iter().map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default())).collect()
     }
 
     /// An alert as a peer lists it.
-    pub(crate) fn listed(&self, alert: usize, stored: Stored) -> Alert {
+    pub(crate) fn listed(self, alert: usize, stored: Stored) -> Alert {
         let labels = self.labels(alert);
         let query = self.query(alert);
         Alert {
@@ -165,7 +165,7 @@ impl Wording {
     }
 
     /// An alert as the rules API shows it, which knows those with a `recovery_query`.
-    pub(crate) fn rendered(&self, alert: usize) -> Option<ActiveAlert> {
+    pub(crate) fn rendered(self, alert: usize) -> Option<ActiveAlert> {
         Some(ActiveAlert { labels: self.labels(alert), recovery_query: self.query(alert)? })
     }
 }

@@ -342,7 +342,7 @@ guard: {{max_isolated: {{count: {}, percent: 0}}}}
             return Ok(());
         }
         if self.in_flight.is_none() && self.now >= self.next_pull {
-            let (pull, listed) = pull(self.now, &self.peers, |p| self.reached(p), &self.mutes, &self.wording);
+            let (pull, listed) = pull(self.now, &self.peers, |p| self.reached(p), &self.mutes, self.wording);
             // When a silence ends, what it kept back is decided at once.
             let ends = listed.iter().flat_map(|l| self.mutes.iter().filter(|m| m.mutes(l.alert, 0, self.now)));
             let ends = ends.map(|m| m.until).min().unwrap_or(i64::MAX);

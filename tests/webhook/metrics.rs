@@ -11,7 +11,7 @@ use gpu_quarantine::{
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, name, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 29] = [
+const PROMISED: [(&str, &str); 32] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),

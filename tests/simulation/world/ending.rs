@@ -23,7 +23,7 @@ impl World<'_> {
         self.advance();
         self.machines.record(self.now, true);
         self.in_flight = None;
-        let (pull, listed) = pull(self.now, &self.peers, |_| true, &self.mutes, &self.wording);
+        let (pull, listed) = pull(self.now, &self.peers, |_| true, &self.mutes, self.wording);
         assert_eq!(pull.incomplete, None, "everything is mended");
         self.hand_over(self.now, pull, &listed)?;
         self.ends_as_it_should(&listed, false)?;
