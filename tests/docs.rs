@@ -222,7 +222,7 @@ fn the_files_shown_in_tuning_are_those_of_the_example() {
         assert_eq!(*text, read(file), "docs/tuning.md shows another {file}");
         files += 1;
     }
-    assert_eq!(files, 2, "the rules and their test");
+    assert_eq!(files, 3, "the rules, their test, and the evidence");
 }
 
 /// The first cells of the table below a heading, without their backticks.
