@@ -7,11 +7,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::recording::Recording;
 use crate::{
+    alert::RecoveryQuery,
     engine::{Clock as _, Engine, SystemClock},
     locate::NodeName,
     metrics::Metrics,
     quarantine::evidence::{NodeAnswers, Question, Series, Shown, judge},
-    sources::{ActiveAlert, Evidence, EvidenceClient, FailingRule},
+    sources::{Evidence, EvidenceClient, Rules},
 };
 
 /// Nodes that are asked about at once. Prometheus runs 20 queries at a time (`--query.max-concurrency`), for everybody.
@@ -46,8 +47,9 @@ pub(super) async fn prove_for_ever(engine: Arc<Engine>, metrics: Arc<Metrics>, r
     }
 }
 
-/// Ask once about every node that waits for evidence.
+/// Ask once about every node that waits for evidence. What is shown of one is taken before the others are asked about.
 async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Evidence) {
+    let reload = *engine.reloads().borrow();
     let mut questions = engine.questions();
     if !questions.is_empty() {
         name_after_pods(engine, &mut questions).await;
@@ -56,24 +58,32 @@ async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Eviden
     if questions.is_empty() && !looks_for_rendered {
         return;
     }
-    let Proof { mut shown, alerts } = prove(evidence, questions).await;
-    for (node, shown) in &mut shown {
-        explain(engine, node, shown).await;
-    }
+    let asker = Asker::of(evidence).await;
     if let Some(recording) = recording {
         recording.begin(&**engine.cluster(), &engine.config()).await;
-        let now = SystemClock.now();
-        if looks_for_rendered {
-            recording.rendered(&alerts, now);
-        }
-        for (node, shown) in &shown {
-            recording.shown(node, shown, now);
-        }
     }
-    if looks_for_rendered {
-        engine.take_rendered(&alerts).await;
+    if looks_for_rendered && *engine.reloads().borrow() == reload {
+        let alerts = asker.rules.as_ref().map_or(&[][..], |rules| &rules.alerts);
+        if let Some(recording) = recording {
+            recording.rendered(alerts, SystemClock.now());
+        }
+        engine.take_rendered(alerts).await;
     }
-    engine.take_shown(shown);
+    let asker = &asker;
+    let asked = stream::iter(questions).map(|(question, names)| async move {
+        // As it is now: with many nodes the question was made a while ago.
+        let question = engine.question_about(&question.node).unwrap_or(question);
+        let mut shown = asker.prove(&question, &names).await;
+        explain(engine, &question.node, &mut shown).await;
+        // An answer to another configuration is none.
+        if *engine.reloads().borrow() == reload {
+            if let Some(recording) = recording {
+                recording.shown(&question.node, &shown, SystemClock.now());
+            }
+            engine.take_shown(vec![(question.node, shown)]);
+        }
+    });
+    asked.buffer_unordered(SIDE_BY_SIDE).for_each(|()| async {}).await;
 }
 
 /// Exporters before 3.1.3 put the name of their pod where later ones put that of the host.
@@ -89,61 +99,54 @@ async fn name_after_pods(engine: &Engine, questions: &mut [(Question, Vec<String
     }
 }
 
-/// What Prometheus said.
-pub(super) struct Proof {
-    /// What it shows about each node that was asked about.
-    pub(super) shown: Vec<(NodeName, Shown)>,
-    /// How it renders the alerts that fire, as far as it says.
-    alerts: Vec<ActiveAlert>,
+/// Prometheus as it is in one round.
+pub(super) struct Asker {
+    client: Result<EvidenceClient, String>,
+    /// Its rules, or why they are not known, as a clause.
+    rules: Result<Rules, String>,
 }
 
-/// Ask once. The second of a pair are the names of the node in monitoring.
-pub(super) async fn prove(evidence: &Evidence, questions: Vec<(Question, Vec<String>)>) -> Proof {
-    let client = evidence.client().await;
-    if let Err(why) = &client {
-        tracing::warn!(%why, "No evidence can be had, so no node that needs it is released.");
-    }
-    let rules = match &client {
-        Ok(client) => client.rules().await.map_err(|why| {
-            tracing::warn!(%why, "The rules of Prometheus are not known, so the recovery queries as they were posted have to do.");
-        }),
-        Err(_) => Err(()),
-    };
-    let (alerts, failing) = rules.map(|rules| (rules.alerts, rules.failing)).unwrap_or_default();
-    let shown = stream::iter(questions)
-        .map(|(question, names)| {
-            let (client, failing) = (client.as_ref(), &failing);
-            async move {
-                let answers = ask(client, &question, &names, failing).await;
-                let shown = judge(&question, &answers);
-                (question.node, shown)
+impl Asker {
+    pub(super) async fn of(evidence: &Evidence) -> Self {
+        let client = evidence.client().await;
+        let rules = match &client {
+            Ok(client) => client.rules().await.map_err(|why| {
+                tracing::warn!(%why, "The rules of Prometheus are not known, so what they record proves nothing.");
+                format!("nobody knows whether its rules work: {why}")
+            }),
+            Err(why) => {
+                tracing::warn!(%why, "No evidence can be had, so no node that needs it is released.");
+                Err(why.clone())
             }
-        })
-        .buffer_unordered(SIDE_BY_SIDE)
-        .collect()
-        .await;
-    Proof { shown, alerts }
-}
+        };
+        Self { client, rules }
+    }
 
-async fn ask(
-    client: Result<&EvidenceClient, &String>,
-    question: &Question,
-    names: &[String],
-    failing: &[FailingRule],
-) -> NodeAnswers {
-    let mut answers = match client {
-        Ok(client) => client.ask(question, names).await,
-        Err(why) => NodeAnswers { present: Err(why.clone()), claims: Vec::new() },
-    };
-    // What a query reads from a rule that fails is missing, or as old as Prometheus looks back: it says nothing about the fault.
-    for (asked, answered) in question.claims.iter().zip(&mut answers.claims) {
-        for (query, answer) in asked.queries.iter().zip(answered) {
-            if let Some(rule) = failing.iter().find(|rule| query.reads(&rule.name)) {
-                *answer = Err::<Series, _>(rule.to_string());
+    /// Ask about one node, which has those names in monitoring.
+    pub(super) async fn prove(&self, question: &Question, names: &[String]) -> Shown {
+        let mut answers = match &self.client {
+            Ok(client) => client.ask(question, names).await,
+            Err(why) => NodeAnswers { present: Err(why.clone()), claims: Vec::new() },
+        };
+        for (asked, answered) in question.claims.iter().zip(&mut answers.claims) {
+            for (query, answer) in asked.queries.iter().zip(answered) {
+                if let Some(why) = self.distrust(query) {
+                    *answer = Err::<Series, _>(why);
+                }
             }
         }
+        judge(question, &answers)
     }
-    answers
+
+    /// What a query reads from a rule that fails is missing, or as old as Prometheus looks back: it says nothing about the fault.
+    fn distrust(&self, query: &RecoveryQuery) -> Option<String> {
+        match &self.rules {
+            Ok(rules) => rules.failing.iter().find(|rule| query.reads(&rule.name)).map(ToString::to_string),
+            // By convention the name of what a rule records, and of nothing else, has a colon
+            // (https://prometheus.io/docs/practices/rules/).
+            Err(why) => query.reads_recorded().then(|| why.clone()),
+        }
+    }
 }
 
 /// Why no GPU is seen, if it is we who keep the exporter away.

@@ -1,7 +1,7 @@
 //! Evidence: what is to be asked about the nodes that wait for it, and what becomes of the answers.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::PoisonError,
 };
 
@@ -31,6 +31,8 @@ pub(super) struct Evidence {
     shown: BTreeMap<NodeName, Shown>,
     /// Alerts that hold a node, until Prometheus has shown how it renders them.
     unrendered: HashMap<Fingerprint, Unrendered>,
+    /// Those that it has shown. When there are too many they are looked for again.
+    known: HashSet<Fingerprint>,
     /// What Prometheus rendered and is not written yet.
     rendered: BTreeMap<NodeName, Vec<(Fingerprint, String)>>,
 }
@@ -45,8 +47,7 @@ struct Unrendered {
 impl Evidence {
     /// An alert stands on a node.
     fn note(&mut self, node: &NodeName, alert: &Alert, now: Timestamp) {
-        self.unrendered.retain(|_, u| now.duration_since(u.since) < LOOKED_FOR);
-        if self.unrendered.len() < MOST_LOOKED_FOR {
+        if self.unrendered.len() < MOST_LOOKED_FOR && !self.known.contains(&alert.fingerprint) {
             let labels = alert.labels.clone();
             self.unrendered.entry(alert.fingerprint).or_insert_with(|| Unrendered { node: node.clone(), labels, since: now });
         }
@@ -106,6 +107,14 @@ impl Engine {
         questions
     }
 
+    /// What is to be asked now about one node.
+    #[must_use]
+    pub fn question_about(&self, name: &NodeName) -> Option<Question> {
+        let (config, now) = (self.config(), self.clock.now());
+        let nodes = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
+        self.question(name, &nodes, &config, now).map(|(question, _)| question)
+    }
+
     fn question(&self, name: &NodeName, nodes: &Inventory, config: &Config, now: Timestamp) -> Option<(Question, Vec<String>)> {
         let node = nodes.get(name)?;
         let past = self.past_of(node);
@@ -134,6 +143,11 @@ impl Engine {
             self.seen(&over, &config);
         }
         self.timers.notify_one();
+    }
+
+    /// What was shown was asked by another configuration, perhaps of another Prometheus.
+    pub(super) fn forget_shown(&self) {
+        lock(&self.evidence).shown.clear();
     }
 
     /// Whether anybody should ask Prometheus how it renders alerts.
@@ -165,6 +179,10 @@ impl Engine {
             }
             for (fp, node, query) in &found {
                 evidence.unrendered.remove(fp);
+                if evidence.known.len() >= MOST_LOOKED_FOR {
+                    evidence.known.clear();
+                }
+                evidence.known.insert(*fp);
                 evidence.rendered.entry(node.clone()).or_default().push((*fp, query.clone()));
             }
             evidence.rendered.keys().cloned().collect()
@@ -186,6 +204,7 @@ impl Engine {
         let now = self.clock.now();
         let fires = heard.iter().filter(|h| h.alert.status == Status::Firing && h.rule.is_some_and(|rule| needs(rule.policy)));
         let mut evidence = lock(&self.evidence);
+        evidence.unrendered.retain(|_, u| now.duration_since(u.since) < LOOKED_FOR);
         for heard in fires {
             evidence.note(node, heard.alert, now);
         }

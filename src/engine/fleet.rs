@@ -41,7 +41,8 @@ struct Entry {
 /// What of a node's state people are told once.
 fn lasting(view: &NodeView) -> Option<Reason> {
     let all = [
-        (view.unusable.is_some(), Reason::RecordUnreadable),
+        // One on a node that is not ours is for another instance to tell of; a fleet of them would drown what we have to tell.
+        (view.unusable.is_some() && view.in_scope, Reason::RecordUnreadable),
         (view.held_back.is_some(), Reason::ReleaseHeld),
         (view.unproven.is_some(), Reason::ReleaseUnproven),
         (view.muted.is_some(), Reason::Silenced),

@@ -192,7 +192,8 @@ impl Engine {
                     "The ledger cannot be read, {why}. It is kept under the key `unreadable`, and begun anew from what is known here."
                 );
                 unreadable = text.as_deref();
-                (self.known_ledger(), None)
+                // Somebody may have mistyped it: a pause goes on.
+                (lock(&self.book).ledger.clone(), None)
             }
             // Lost, or never there: what is known here, and no pause, which stands nowhere else.
             None => (self.known_ledger(), None),

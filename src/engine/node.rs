@@ -162,7 +162,12 @@ impl Engine {
                     slots,
                     now: self.clock.now(),
                     told,
-                    known: Known { left_behind: left_behind.as_ref(), ..known },
+                    known: Known {
+                        left_behind: left_behind.as_ref(),
+                        // This is the very pull that is waited for.
+                        unheard: known.unheard.filter(|_| !matches!(told, Told::Complete { .. })),
+                        ..known
+                    },
                 },
             )
         });

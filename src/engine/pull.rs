@@ -67,8 +67,6 @@ impl Engine {
     /// Take what a pull found. Whatever was heard by webhook since it began is newer, and stays as it is.
     pub async fn pull(&self, pull: &Pull) -> Pulled {
         let newer = lock(&self.recent).since(pull.begun);
-        // Its nodes are decided below with all of it.
-        *lock(&self.heard_all) |= pull.incomplete.is_none();
         let told = if pull.incomplete.is_none() { Told::Complete { newer: &newer } } else { Told::Pulled };
         let listed: Vec<_> = pull.alerts.iter().filter(|p| !newer.contains(&p.alert.fingerprint)).collect();
         let alerts: Vec<&Alert> = listed.iter().map(|p| &p.alert).collect();
@@ -116,6 +114,8 @@ impl Engine {
             came.failed += usize::from(done.failed);
             verdicts.extend(heard.iter().map(|h| h.alert.fingerprint).zip(done.verdicts));
         }
+        // From now on nothing fires that no node knows of.
+        *lock(&self.heard_all) |= pull.incomplete.is_none() && came.failed == 0;
         for (plan, _) in &planned {
             let verdict = verdicts.remove(&plan.alert.fingerprint).filter(|_| plan.passive.is_none());
             let (outcome, reason) = match (verdict, &plan.passive, &plan.target) {

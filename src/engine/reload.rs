@@ -40,6 +40,7 @@ impl Engine {
         }
         self.cluster.keep_labels(config.node_label_keys()).await.map_err(ReloadRefused::Labels)?;
         self.config.store(Arc::new(config));
+        self.forget_shown();
         self.look_at_all(true).await;
         // Limits and hold-downs may have changed: somebody may be let in, and timers may have moved.
         self.admit_waiting().await;

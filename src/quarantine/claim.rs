@@ -187,7 +187,7 @@ pub struct Episode {
     pub from: Timestamp,
     /// Release, on our clock.
     pub to: Timestamp,
-    /// What ended it: `resolved`, `hand`.
+    /// What ended it: `resolved`, `evidence`, `hand`.
     pub by: String,
     /// Who released the node by command, as they named themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]

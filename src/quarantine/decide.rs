@@ -189,7 +189,13 @@ pub(super) fn is_pending(record: &Record) -> bool {
 /// The policy that wants the node isolated: that of the strongest live claim, the oldest of several. One that is silenced, inhibited
 /// or muted begins nothing.
 fn wanted(record: &Record) -> Option<&Claim> {
-    strongest(record, |c| !c.is_muted())
+    strongest(record, |c| !c.is_muted()).or_else(|| brought(record))
+}
+
+/// A claim that is over, of a machine that was isolated under another Node and never released.
+fn brought(record: &Record) -> Option<&Claim> {
+    record.former.as_ref()?;
+    record.claims.iter().find(|c| c.state == ClaimState::Cleared && c.action.isolates())
 }
 
 /// The same, of those claims.
@@ -240,8 +246,13 @@ impl Next {
     /// What Prometheus itself renders counts besides what was posted.
     fn add_rendered(&mut self, rendered: &[(Fingerprint, String)]) {
         for (fp, query) in rendered {
-            for claim in self.record.claims.iter_mut().filter(|c| c.members.iter().any(|m| m.fp == *fp)) {
-                claim.add_query(query);
+            for i in 0..self.record.claims.len() {
+                let claim = &mut self.record.claims[i];
+                if claim.members.iter().any(|m| m.fp == *fp) {
+                    let queries = claim.queries.len();
+                    claim.add_query(query);
+                    self.record.keep_room(i, queries);
+                }
             }
         }
     }
@@ -284,8 +295,10 @@ impl Next {
             }
             return;
         }
-        // Nothing of ours stands on the node, so there is nothing to hold down.
-        self.record.claims.retain(|c| c.state != ClaimState::Cleared);
+        // Nothing of ours stands on the node, so there is nothing to hold down. But what a machine brought with it is still to be shown to
+        // be gone, and waits for room as what fires does.
+        let brought = self.record.former.is_some();
+        self.record.claims.retain(|c| c.state != ClaimState::Cleared || brought);
         if self.record.claims.is_empty() {
             self.record.former = None;
         }

@@ -121,6 +121,8 @@ pub struct ClaimShown {
     pub gpu: Option<Gpu>,
     /// Since when its evidence counted. If that moved meanwhile, what was shown is out of date.
     pub since: Timestamp,
+    /// How many of its queries were asked. If there are more by now, what was shown is out of date.
+    pub queries: usize,
     /// For how long the fault was positively seen to be gone, since it was last seen.
     pub lasted: Duration,
     /// How it is at the last step.
@@ -232,7 +234,8 @@ impl Shown {
 
     /// What was shown of a claim, if it is about what the claim is now.
     pub(super) fn of(&self, claim: &Claim) -> Option<&ClaimShown> {
-        self.claims.iter().find(|s| s.alert == claim.alert && s.gpu == claim.gpu && Some(s.since) == claim.evidence_since())
+        let is_of = |s: &&ClaimShown| s.alert == claim.alert && s.gpu == claim.gpu && s.queries == claim.queries.len();
+        self.claims.iter().filter(is_of).find(|s| Some(s.since) == claim.evidence_since())
     }
 
     /// Whether it is too old to count.

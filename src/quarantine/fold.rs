@@ -163,9 +163,13 @@ fn fire(
         record.claims.len() - 1
     });
     let claim = &mut record.claims[i];
+    let queries = claim.queries.len();
     let mut changed = claim.fire(alert, matches!(ctx.told, Told::Complete { .. }), heard.muted);
     changed |= claim.answered(ctx.told.confirms());
     changed |= claim.matched(rule.policy, rule.action);
+    if known {
+        record.keep_room(i, queries);
+    }
     if let Some((len, old)) = before
         && !record.has_room()
     {

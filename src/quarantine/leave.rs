@@ -53,6 +53,10 @@ impl Belongings {
             return found;
         }
         let stored = read(text, node, &config.instance);
+        // Another instance may share the domain, and have its nodes elsewhere.
+        if let (Standing::OutOfScope(_), Stored::None) = (standing(node, config), &stored) {
+            return found;
+        }
         let mut foreign = None;
         match &stored {
             Stored::Untouchable(why) => found.stays = Some(why.clone()),

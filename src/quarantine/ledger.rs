@@ -248,6 +248,8 @@ impl Ledger {
         let open = (view.isolated || view.claims.iter().any(live)).then(|| Open::of(node, view));
         let was = known.and_then(|m| m.open.as_ref());
         let open = match (open, was) {
+            // The claims of the Node that went are open until they were taken over, all of them.
+            (Some(_), Some(was)) if was.uid != node.uid && view.former.as_ref() != Some(&was.uid) => None,
             (Some(open), was) => (was != Some(&open)).then_some(Some(open)),
             (None, Some(was)) if was.uid == node.uid => Some(None),
             // Claims of a Node that went are no news of the one that came after it.

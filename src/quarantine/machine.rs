@@ -12,7 +12,10 @@ use crate::locate::{Gpu, NodeFacts};
 /// the machine as it is now: the hold-down begins anew.
 pub(super) fn note_machine(record: &mut Record, node: &NodeFacts, now: Timestamp) {
     let is = Identity::of(node);
-    let differs = |was: &Option<String>, is: &Option<String>| was.is_some() && is.is_some() && was != is;
+    // Kernels differ in how they spell a systemUUID.
+    let differs = |was: &Option<String>, is: &Option<String>| {
+        was.as_ref().zip(is.as_ref()).is_some_and(|(was, is)| !was.trim().eq_ignore_ascii_case(is.trim()))
+    };
     let exchanged = differs(&record.node.system_uuid, &is.system_uuid);
     let rebooted = differs(&record.node.boot_id, &is.boot_id);
     let event = match (exchanged, rebooted) {

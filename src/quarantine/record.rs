@@ -255,6 +255,16 @@ impl Record {
         core.to_text().len() + RESERVED + RESERVED_PER_CLAIM * core.claims.len() <= MAX_BYTES
     }
 
+    /// If queries were added to a claim that had so many and there is no room for them, it is as if they could not be used: a person is
+    /// asked.
+    pub(super) fn keep_room(&mut self, claim: usize, queries: usize) {
+        if self.claims[claim].queries.len() > queries && !self.has_room() {
+            let claim = &mut self.claims[claim];
+            claim.queries.truncate(queries);
+            claim.unproven.get_or_insert_with(|| "the record has no room for another recovery_query of it".to_owned());
+        }
+    }
+
     /// A length that what may never be shed does not exceed; `None` with fields that we do not know.
     fn length_at_most(&self) -> Option<usize> {
         // Names, punctuation, times and words of each part.

@@ -118,6 +118,9 @@ pub struct NodeView {
     /// Who silenced all that fires on it, or what inhibits or mutes it.
     #[serde(skip)]
     pub muted: Option<String>,
+    /// The UID of the Node from which its machine brought claims.
+    #[serde(skip)]
+    pub former: Option<String>,
     /// Whether the guard counts it among the nodes in scope.
     #[serde(skip)]
     pub in_scope: bool,
@@ -150,6 +153,7 @@ impl NodeView {
             due: None,
             unproven: None,
             unusable: None,
+            former: None,
             held_back: None,
             flapping: None,
             overflow: false,
@@ -216,7 +220,7 @@ impl NodeView {
         if is_pending(&record) && self.in_scope {
             self.state = NodeState::Pending;
             self.pending_since =
-                record.claims.iter().filter(|c| c.state == ClaimState::Firing && c.action.isolates()).map(|c| c.since).min();
+                record.claims.iter().filter(|c| c.state != ClaimState::Released && c.action.isolates()).map(|c| c.since).min();
             "room under guard.max_isolated".clone_into(&mut self.waiting_for);
         } else if record.added.is_some() {
             let wait = waits_for(node, &record, config, known, now);
@@ -260,6 +264,7 @@ impl NodeView {
         let forgotten = record.claims.iter().filter_map(|c| forgotten_at(c, config)).min();
         self.due = [self.due, forgotten].into_iter().flatten().min();
         self.muted = all_muted(&record);
+        self.former = record.former.as_ref().and_then(|f| f.get("uid")?.as_str()).map(str::to_owned);
         self.flapping = flaps(&record, known.past, config);
         (self.overflow, self.gpus) = (record.overflow, record.gpus);
         self.claims = record.claims;

@@ -44,6 +44,7 @@ fn show(bench: &mut Bench, lasted: i64, now: &Finding, replaced: bool) {
         alert: asked.alert.clone(),
         gpu: asked.gpu.clone(),
         since: asked.since,
+        queries: asked.queries.len(),
         lasted: Duration::from_secs(u64::try_from(lasted).expect("a duration")),
         now: now.clone(),
         replaced,

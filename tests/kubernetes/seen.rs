@@ -60,7 +60,7 @@ async fn people_see_on_the_node_why_it_was_isolated_and_that_it_was_given_back()
     service.deliver(&alert.firing()).await;
     service.deliver(&alert.resolved()).await;
     service.wait_state(&name, "free").await;
-    let all = eventually("both Events are there", Duration::from_secs(20), async || {
+    let all = eventually("both Events are there", Duration::from_secs(60), async || {
         let all = events(&client, &name).await;
         let has = |reason: &str| all.iter().any(|(r, _)| r == reason);
         if has("GpuNodeIsolated") && has("GpuNodeReleased") { Ok(all) } else { Err(format!("{all:?}\n{}", service.tail())) }

@@ -84,7 +84,7 @@ impl Alertmanager {
 
     /// Wait until it serves.
     pub(crate) async fn wait_ready(&self) {
-        eventually("Alertmanager is ready", Duration::from_secs(30), async || {
+        eventually("Alertmanager is ready", Duration::from_secs(90), async || {
             match self.http.send("GET", &format!("{}/-/ready", self.url()), None).await {
                 Ok((200, _)) => Ok(()),
                 other => Err(format!("{other:?}\n{}", self.tail())),
@@ -149,7 +149,7 @@ impl Alertmanager {
 
     /// Wait until it shows (`Some(state)`) such an alert in this state, or none (`None`).
     pub(crate) async fn wait_alert(&self, alert: &str, node: &str, state: Option<&str>) {
-        eventually(&format!("{alert} of {node} is {state:?} in Alertmanager"), Duration::from_secs(30), async || {
+        eventually(&format!("{alert} of {node} is {state:?} in Alertmanager"), Duration::from_secs(90), async || {
             let alerts = self.alerts("gpu-quarantine", alert, node).await?;
             let right = match state {
                 None => alerts.is_empty(),
@@ -162,7 +162,7 @@ impl Alertmanager {
 
     /// Wait until it knows how many peers it has, itself included.
     pub(crate) async fn wait_peers(&self, count: usize) {
-        eventually(&format!("{count} peers"), Duration::from_secs(30), async || {
+        eventually(&format!("{count} peers"), Duration::from_secs(90), async || {
             let status = self.get("status").await?;
             let peers = status["cluster"]["peers"].as_array().map_or(0, Vec::len);
             if peers == count && status["cluster"]["status"] == "ready" { Ok(()) } else { Err(status["cluster"].to_string()) }

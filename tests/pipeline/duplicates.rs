@@ -20,7 +20,7 @@ async fn two_peers_and_two_routes_that_tell_the_same_again_and_again_change_noth
     pipe.relay.answer_late(Duration::from_millis(1500));
     pipe.edit(FAULT);
     let first = pipe.wait_isolated(pipe.node(), 1).await;
-    eventually("both peers and both routes have told it eight times", Duration::from_secs(30), async || {
+    eventually("both peers and both routes have told it eight times", Duration::from_secs(90), async || {
         let told = pipe.relay.passed().into_iter().filter(|p| p.tells(ALERT, pipe.node(), "firing")).collect::<Vec<_>>();
         let kinds: BTreeSet<String> = told.iter().map(|p| format!("{} {}", p.body["externalURL"], p.body["groupKey"])).collect();
         if told.len() >= 8 && kinds.len() == 4 { Ok(()) } else { Err(format!("{} bodies: {kinds:#?}", told.len())) }

@@ -51,7 +51,7 @@ async fn a_fault_of_a_node_and_of_its_eight_gpus_is_one_isolation_with_nine_clai
     for gpu in 0..8 {
         pipe.edit(Edit::RowRemapPending { gpu });
     }
-    let first = eventually("the node is isolated", Duration::from_secs(30), async || {
+    let first = eventually("the node is isolated", Duration::from_secs(90), async || {
         let node = pipe.nodes.get(pipe.node()).await;
         if tainted(&node) { Ok(node) } else { Err(pipe.tail()) }
     })

@@ -344,7 +344,7 @@ impl Pipeline {
 
     /// Wait until a body came with such an alert.
     pub(crate) async fn wait_passed(&self, alert: &str, node: &str, status: &str) {
-        eventually(&format!("a body with {alert} of {node} {status}"), Duration::from_secs(30), async || {
+        eventually(&format!("a body with {alert} of {node} {status}"), Duration::from_secs(90), async || {
             if self.relay.passed().iter().any(|p| p.tells(alert, node, status)) { Ok(()) } else { Err(self.tail()) }
         })
         .await;

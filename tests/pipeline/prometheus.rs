@@ -170,7 +170,7 @@ impl Prometheus {
 
     /// Wait until so many alerts of this name about this node fire.
     pub(crate) async fn wait_firing(&self, alert: &str, node: &str, count: usize) {
-        eventually(&format!("{count} {alert} of {node} in Prometheus"), Duration::from_secs(30), async || {
+        eventually(&format!("{count} {alert} of {node} in Prometheus"), Duration::from_secs(90), async || {
             let alerts = self.alerts(alert, node).await?;
             let firing = alerts.iter().filter(|a| a["state"] == "firing").count();
             if firing == count { Ok(()) } else { Err(format!("{alerts:?}\n{}", self.tail())) }

@@ -57,7 +57,7 @@ async fn max_alerts_set_by_mistake_hides_no_gpu() {
     let watcher = Watcher::of(&pipe.nodes, pipe.node()).await;
     // The first in the order of labels is over: the body says "resolved" and nothing of the other.
     pipe.edit(Edit::RowsRemapped { gpu: 0 });
-    eventually("the first claim is cleared", Duration::from_secs(30), async || {
+    eventually("the first claim is cleared", Duration::from_secs(90), async || {
         let record = record(&pipe.nodes.get(pipe.node()).await).expect("a record");
         let state =
             |state: &str| record["claims"].as_array().into_iter().flatten().filter(|c: &&Value| c["state"] == state).count();

@@ -244,3 +244,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_rule_records_is_known_by_its_colon() {
+    for (text, want) in [
+        ("gpu:row_remap_pending:max{node=\"a\"} == 0", true),
+        ("up{instance=~\"gpu-1(:[0-9]+)?\"} == 1", false),
+        (r#"up{a="\":", b=':'} == 1"#, false),
+        ("max_over_time(up[1h:1m]) == 1", false),
+        ("up{a=\"\\\\\"} and a:b", true),
+    ] {
+        assert_eq!(parse(text).unwrap().reads_recorded(), want, "{text}");
+    }
+}

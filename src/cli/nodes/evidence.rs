@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::time;
 use crate::{
-    cli::proving::prove,
+    cli::proving::Asker,
     locate::{Inventory, NodeFacts, NodeName, names_in_monitoring},
     metrics::Metrics,
     policy::Config,
@@ -38,7 +38,13 @@ pub(super) async fn ask(
         return BTreeMap::new();
     }
     let evidence = Evidence::new(settings, config.locate.clone(), Arc::new(Metrics::new()));
-    prove(&evidence, questions).await.shown.into_iter().collect()
+    let asker = Asker::of(&evidence).await;
+    let mut shown = BTreeMap::new();
+    for (question, names) in questions {
+        let of_node = asker.prove(&question, &names).await;
+        shown.insert(question.node, of_node);
+    }
+    shown
 }
 
 /// What is shown about one claim, in lines of a name and a text.

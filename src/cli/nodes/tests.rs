@@ -137,6 +137,7 @@ impl Story {
             alert: asked.alert,
             gpu: asked.gpu,
             since: asked.since,
+            queries: asked.queries.len(),
             lasted: Duration::from_secs(lasted),
             now,
             replaced: false,

@@ -29,6 +29,7 @@ fn claim(question: &Question, asked: &Asked, answers: &NodeAnswers, answered: &[
         alert: asked.alert.clone(),
         gpu: asked.gpu.clone(),
         since: asked.since,
+        queries: asked.queries.len(),
         lasted: Duration::ZERO,
         now: Finding::Nothing("nothing was asked yet".to_owned()),
         replaced: false,
