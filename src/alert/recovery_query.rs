@@ -66,12 +66,11 @@ impl RecoveryQuery {
                     continue;
                 }
                 (Some(open), c) if c == open && !escaped => quote = None,
-                (Some(_), _) => {}
                 (None, '"' | '\'' | '`') => quote = Some(c),
                 (None, '[') => bracket = true,
                 (None, ']') => bracket = false,
                 (None, ':') if !bracket => return true,
-                (None, _) => {}
+                _ => {}
             }
             escaped = false;
         }

@@ -70,7 +70,7 @@ async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Eviden
         engine.take_rendered(alerts).await;
     }
     let asker = &asker;
-    let asked = stream::iter(questions).map(|(question, names)| async move {
+    let rounds = stream::iter(questions).map(|(question, names)| async move {
         // As it is now: with many nodes the question was made a while ago.
         let question = engine.question_about(&question.node).unwrap_or(question);
         let mut shown = asker.prove(&question, &names).await;
@@ -83,7 +83,7 @@ async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Eviden
             engine.take_shown(vec![(question.node, shown)]);
         }
     });
-    asked.buffer_unordered(SIDE_BY_SIDE).for_each(|()| async {}).await;
+    rounds.buffer_unordered(SIDE_BY_SIDE).for_each(|()| async {}).await;
 }
 
 /// Exporters before 3.1.3 put the name of their pod where later ones put that of the host.
