@@ -119,11 +119,30 @@ async fn a_cleared_machine_that_the_guard_refuses_is_isolated_once_there_is_room
     let raw = delete(&service, NODE).await;
     service.outcomes(&[lost("gpu-node-12", 0)]).await;
     create(&service, raw).await;
-    assert!(!service.tainted(NODE) && service.record(NODE).is_none());
+    assert!(!service.tainted(NODE));
+    assert_eq!(service.state(NODE).await, "pending", "what it brought waits for room as what fires does");
     service.outcomes(&[lost("gpu-node-12", 0).over(OVER)]).await;
     service.pass("10m").await;
-    service.engine.refresh().await;
     assert!(service.tainted(NODE));
+}
+
+#[tokio::test]
+async fn what_was_over_on_a_machine_that_comes_back_is_not_forgotten_while_the_guard_refuses() {
+    let service = Service::with(&CONFIG.replace("release:", "guard: {max_isolated: {count: 1, percent: 0}}\nrelease:")).await;
+    let to_replace = lost(NODE, 0).label("recovery", "replace");
+    service.outcomes(&[to_replace.clone(), lost(NODE, 1)]).await;
+    service.outcomes(&[to_replace.over(OVER)]).await;
+    let raw = delete(&service, NODE).await;
+    service.outcomes(&[lost("gpu-node-12", 0)]).await;
+    create(&service, raw).await;
+    assert_eq!(service.state(NODE).await, "pending");
+    service.outcomes(&[lost("gpu-node-12", 0).over(OVER)]).await;
+    service.pass("10m").await;
+    assert!(service.tainted(NODE));
+    service.outcomes(&[lost(NODE, 1).over(OVER)]).await;
+    service.pass("1h").await;
+    let view = service.view(NODE).await;
+    assert!(service.tainted(NODE) && view["waiting_for"].as_str().unwrap().contains("replace the GPU or the machine"), "{view}");
 }
 
 #[tokio::test]
