@@ -316,6 +316,10 @@ impl Next {
         match ctx.refusal() {
             None => {
                 self.isolate(node, ctx, &policy);
+                // What is over on a machine that came back is held down from here: until now pods could use it.
+                for claim in self.record.claims.iter_mut().filter(|c| c.state == ClaimState::Cleared) {
+                    claim.cleared = Some(ctx.now);
+                }
                 self.effect = Some((Effect::Isolate, Some(policy), format!("{reason} ({action})")));
             }
             Some(why) if !was_pending => self.effect = Some((Effect::Refuse, Some(policy), why)),
