@@ -10,8 +10,8 @@ use super::{
 use crate::locate::NodeFacts;
 
 impl Next {
-    /// Take over the claims of the Node that the machine had before, and isolate it as that was. Where the guard refuses, what fires
-    /// waits in this record; what is over waits in the ledger, since a record cannot hold it without an isolation.
+    /// Take over the claims of the Node that the machine had before, and isolate it as that was. Where the guard refuses, all of
+    /// them wait in this record.
     pub(super) fn take_over(&mut self, node: &NodeFacts, open: &Open, ctx: &Context<'_>) {
         let carried = open.claims.iter().filter(|c| c.state != ClaimState::Released).cloned();
         self.record.claims = carried.collect();
