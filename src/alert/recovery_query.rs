@@ -58,23 +58,7 @@ impl RecoveryQuery {
     /// Whether a name with a colon stands there, as recording rules give. One in a label value or in `[1h:1m]` is none.
     #[must_use]
     pub fn reads_recorded(&self) -> bool {
-        let (mut quote, mut escaped, mut bracket) = (None, false, false);
-        for c in self.0.chars() {
-            match (quote, c) {
-                (Some('"' | '\''), '\\') if !escaped => {
-                    escaped = true;
-                    continue;
-                }
-                (Some(open), c) if c == open && !escaped => quote = None,
-                (None, '"' | '\'' | '`') => quote = Some(c),
-                (None, '[') => bracket = true,
-                (None, ']') => bracket = false,
-                (None, ':') if !bracket => return true,
-                _ => {}
-            }
-            escaped = false;
-        }
-        false
+        scan::scan(&self.0).recorded
     }
 
     /// Whether that metric is read, or at least its name stands there.

@@ -72,7 +72,7 @@ async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Eviden
     let asker = &asker;
     let rounds = stream::iter(questions).map(|(question, names)| async move {
         // As it is now: with many nodes the question was made a while ago.
-        let question = engine.question_about(&question.node).unwrap_or(question);
+        let Some(question) = engine.question_about(&question.node) else { return };
         let mut shown = asker.prove(&question, &names).await;
         explain(engine, &question.node, &mut shown).await;
         // An answer to another configuration is none.
@@ -80,7 +80,7 @@ async fn round(engine: &Engine, recording: Option<&Recording>, evidence: &Eviden
             if let Some(recording) = recording {
                 recording.shown(&question.node, &shown, SystemClock.now());
             }
-            engine.take_shown(vec![(question.node, shown)]);
+            engine.take_shown(&question.node, shown);
         }
     });
     rounds.buffer_unordered(SIDE_BY_SIDE).for_each(|()| async {}).await;

@@ -4,22 +4,25 @@
 use std::{
     io::{Write, stderr, stdin},
     path::PathBuf,
-    time::Duration,
 };
 
-use super::{Failure, load_config, printable, runtime};
+use super::{
+    Failure, load_config,
+    nodes::{change_if_there, taint_text},
+    printable, runtime,
+};
 use crate::{
     cluster::{
-        ClusterError, LedgerError, LedgerWrite,
+        LedgerError, LedgerWrite,
         kubernetes::{self, DirectLedger, DirectNodes},
     },
     engine::{Clock, SystemClock},
-    locate::{NodeFacts, NodeName, Taint},
+    locate::{NodeFacts, NodeName},
     policy::Config,
     quarantine::{Belongings, Leaving, Ledger, Pause, StoredLedger, Unknown},
 };
 
-/// How often a node or the ledger is read again when others write it as well.
+/// How often the ledger is read again when others write it as well.
 const TRIES: u32 = 16;
 
 /// Give back everything that the service put on nodes, and begin nothing new from now on.
@@ -140,9 +143,8 @@ async fn look(
 
 /// Say what stands where, and give the number of nodes from which something is taken.
 fn list(found: &[(NodeFacts, Belongings)], leaving: Leaving) -> usize {
-    let text = |t: &Taint| format!("{}={}:{}", t.key, t.value.as_deref().unwrap_or_default(), t.effect);
     for (node, has) in found {
-        let mut parts: Vec<String> = has.taint.iter().map(|t| format!("taint {}", text(t))).collect();
+        let mut parts: Vec<String> = has.taint.iter().map(|t| format!("taint {}", taint_text(t))).collect();
         parts.extend(has.cordon.then(|| "our cordon".to_owned()));
         parts.extend(has.annotations.iter().map(|name| format!("annotation {name}")));
         parts.extend(has.labels.iter().map(|name| format!("label {name}")));
@@ -156,7 +158,7 @@ fn list(found: &[(NodeFacts, Belongings)], leaving: Leaving) -> usize {
         }
     }
     for (node, has) in found.iter().filter(|(_, has)| !has.orphans.is_empty()) {
-        let taints: Vec<String> = has.orphans.iter().map(text).collect();
+        let taints: Vec<String> = has.orphans.iter().map(taint_text).collect();
         let fate = if leaving.orphans { "removed as well" } else { "stays; --orphans removes it" };
         say(&format!("{}: orphan {}, which no record speaks of ({fate})", node.name, taints.join(", ")));
     }
@@ -171,31 +173,16 @@ fn agreed(takes: usize) -> bool {
     asked && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Take everything back from one node, read and decided again for as long as others write it.
+/// Take everything back from one node.
 async fn give_back(nodes: &DirectNodes, name: &NodeName, config: &Config, leaving: Leaving) -> Result<(), String> {
-    let mut last = String::new();
-    for attempt in 0..TRIES {
-        let node = match nodes.get(name).await {
-            Ok(Some(node)) => node,
-            Ok(None) => return Ok(()),
-            Err(error) => return Err(error.to_string()),
-        };
-        let belongings = Belongings::on(&node, config, leaving);
-        if let Some(why) = belongings.stays {
-            return Err(why);
+    let decide = |node: &NodeFacts| {
+        let belongings = Belongings::on(node, config, leaving);
+        match belongings.stays {
+            Some(why) => Err(Failure::finding(why)),
+            None => Ok(belongings.patch.map(|patch| (patch, ()))),
         }
-        let Some(patch) = belongings.patch else { return Ok(()) };
-        match nodes.patch(name, &patch).await {
-            Ok(_) => return Ok(()),
-            // After a timeout it is unknown until the node is read.
-            Err(error @ (ClusterError::Conflict { .. } | ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) => {
-                last = error.to_string();
-                tokio::time::sleep(Duration::from_millis(10 << attempt.min(5))).await;
-            }
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Err(last)
+    };
+    change_if_there(nodes, name, decide).await.map(drop).map_err(|failure| failure.message)
 }
 
 /// Write the pause into the ledger, or take it out.

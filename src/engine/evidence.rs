@@ -126,22 +126,19 @@ impl Engine {
     }
 
     /// Take what was shown about nodes; what they waited for may have come.
-    pub fn take_shown(&self, shown: Vec<(NodeName, Shown)>) {
-        let names: Vec<NodeName> = shown.iter().map(|(name, _)| name.clone()).collect();
-        lock(&self.evidence).shown.extend(shown);
+    pub fn take_shown(&self, name: &NodeName, shown: Shown) {
+        lock(&self.evidence).shown.insert(name.clone(), shown);
         let config = self.config();
-        for name in &names {
-            let node = {
-                let nodes = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
-                nodes.get(name).cloned()
-            };
-            let Some(node) = node else { continue };
-            let over = match &self.shadow {
-                Some(shadow) => lock(shadow).over(&node, &config),
-                None => (*node).clone(),
-            };
-            self.seen(&over, &config);
-        }
+        let node = {
+            let nodes = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
+            nodes.get(name).cloned()
+        };
+        let Some(node) = node else { return };
+        let over = match &self.shadow {
+            Some(shadow) => lock(shadow).over(&node, &config),
+            None => (*node).clone(),
+        };
+        self.seen(&over, &config);
         self.timers.notify_one();
     }
 

@@ -244,14 +244,20 @@ impl Ledger {
             now.duration_since(e.to) < KEPT_FOR && known.is_none_or(|m| m.has_room_for(e) && !m.episodes.contains(*e))
         };
         let episodes: Vec<Episode> = view.history.iter().filter(is_new).cloned().collect();
-        let live = |c: &Claim| c.state == ClaimState::Firing && c.action.isolates() && !c.is_muted();
+        // What a machine brought with it is over, and still to be shown to be gone.
+        let live = |c: &Claim| match c.state {
+            ClaimState::Firing => c.action.isolates() && !c.is_muted(),
+            ClaimState::Cleared => c.action.isolates() && view.former.is_some(),
+            ClaimState::Released => false,
+        };
         let open = (view.isolated || view.claims.iter().any(live)).then(|| Open::of(node, view));
         let was = known.and_then(|m| m.open.as_ref());
         let open = match (open, was) {
             // The claims of the Node that went are open until they were taken over, all of them.
             (Some(_), Some(was)) if was.uid != node.uid && view.former.as_ref() != Some(&was.uid) => None,
             (Some(open), was) => (was != Some(&open)).then_some(Some(open)),
-            (None, Some(was)) if was.uid == node.uid => Some(None),
+            // Released before there was room for it, say.
+            (None, Some(was)) if was.uid == node.uid || view.former.as_ref() == Some(&was.uid) => Some(None),
             // Claims of a Node that went are no news of the one that came after it.
             (None, _) => None,
         };

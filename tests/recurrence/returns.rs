@@ -127,6 +127,24 @@ async fn a_cleared_machine_that_the_guard_refuses_is_isolated_once_there_is_room
 }
 
 #[tokio::test]
+async fn what_a_person_released_while_it_waited_for_room_does_not_come_back_either() {
+    let service = Service::with(&CONFIG.replace("release:", "guard: {max_isolated: {count: 1, percent: 0}}\nrelease:")).await;
+    service.outcomes(&[lost(NODE, 0)]).await;
+    service.outcomes(&[lost(NODE, 0).over(OVER)]).await;
+    let raw = delete(&service, NODE).await;
+    service.outcomes(&[lost("gpu-node-12", 0)]).await;
+    create(&service, raw).await;
+    assert_eq!(service.state(NODE).await, "pending");
+    service.release_by_hand(NODE, None).await;
+    assert_eq!(service.state(NODE).await, "free");
+    let open: Vec<String> = service.engine.ledger().uids_with_claims().map(str::to_owned).collect();
+    assert_eq!(open.len(), 1, "only those of gpu-node-12: {open:?}");
+    let raw = delete(&service, NODE).await;
+    create(&service, raw).await;
+    assert_eq!(service.state(NODE).await, "free");
+}
+
+#[tokio::test]
 async fn what_was_over_on_a_machine_that_comes_back_is_not_forgotten_while_the_guard_refuses() {
     let service = Service::with(&CONFIG.replace("release:", "guard: {max_isolated: {count: 1, percent: 0}}\nrelease:")).await;
     let to_replace = lost(NODE, 0).label("recovery", "replace");

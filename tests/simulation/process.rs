@@ -102,7 +102,9 @@ impl Process {
             if let Some(rendered) = rendered {
                 service.engine.take_rendered(&rendered).await;
             }
-            service.engine.take_shown(shown);
+            for (name, shown) in shown {
+                service.engine.take_shown(&name, shown);
+            }
         };
         self.proving = self.run(work).err();
     }

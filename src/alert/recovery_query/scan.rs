@@ -16,6 +16,8 @@ pub(super) struct Scan {
     pub(super) depth: usize,
     /// Whether it has a duration that is none.
     pub(super) too_long: bool,
+    /// Whether a name with a colon stands there; one in a label value or in `[1h:1m]` is none.
+    pub(super) recorded: bool,
 }
 
 pub(super) fn scan(text: &str) -> Scan {
@@ -128,6 +130,7 @@ impl<'a> Scanner<'a> {
         });
         let word = self.take(end.unwrap_or(self.rest.len()));
         let in_brackets = self.open.last() == Some(&'[');
+        self.seen.recorded |= !in_brackets && word.contains(':');
         if in_brackets || self.offset {
             for part in word.split(':') {
                 self.seen.too_long |= part.parse::<f64>().is_ok_and(|seconds| !seconds.is_finite() || seconds > LONGEST);
@@ -167,7 +170,8 @@ mod tests {
     #[case::hexadecimal("a > 0x1e-3", 2)]
     #[case::metric_with_a_colon("node:gpus:count{node=\"a-b-c\"} >= 8", 2)]
     fn what_the_parser_builds_a_level_of_is_counted(#[case] text: &str, #[case] depth: usize) {
-        assert_eq!(scan(text), Scan { text: scan(text).text, depth, too_long: false });
+        let seen = scan(text);
+        assert_eq!((seen.depth, seen.too_long), (depth, false));
     }
 
     #[rstest]

@@ -2,6 +2,7 @@
 //! when the service is down.
 
 mod advice;
+mod eviction;
 mod evidence;
 mod hands;
 mod list;
@@ -219,8 +220,11 @@ impl Place {
 }
 
 fn there(name: &NodeName, node: Result<Option<NodeFacts>, ClusterError>) -> Result<NodeFacts, Failure> {
-    let missing = || Failure::input(format!("there is no node {name}: `gpu-quarantine nodes list --all` names those in scope"));
-    node.map_err(|e| failed(&e))?.ok_or_else(missing)
+    node.map_err(|e| failed(&e))?.ok_or_else(|| missing(name))
+}
+
+fn missing(name: &NodeName) -> Failure {
+    Failure::input(format!("there is no node {name}: `gpu-quarantine nodes list --all` names those in scope"))
 }
 
 /// A call that failed, with the exit code that says how.
@@ -232,7 +236,7 @@ fn failed(error: &ClusterError) -> Failure {
 }
 
 /// What a change of one node came to.
-struct Changed<T> {
+pub(super) struct Changed<T> {
     /// The node afterwards.
     node: NodeFacts,
     /// What was decided; `None` if there was nothing to do.
@@ -244,17 +248,26 @@ struct Changed<T> {
 async fn change<T>(
     nodes: &DirectNodes,
     name: &NodeName,
-    mut decide: impl FnMut(&NodeFacts) -> Result<Option<(Value, T)>, Failure>,
+    decide: impl FnMut(&NodeFacts) -> Result<Option<(Value, T)>, Failure>,
 ) -> Result<Changed<T>, Failure> {
+    change_if_there(nodes, name, decide).await?.ok_or_else(|| missing(name))
+}
+
+/// The same; `None` if there is no such node any more.
+pub(super) async fn change_if_there<T>(
+    nodes: &DirectNodes,
+    name: &NodeName,
+    mut decide: impl FnMut(&NodeFacts) -> Result<Option<(Value, T)>, Failure>,
+) -> Result<Option<Changed<T>>, Failure> {
     let mut unanswered: Option<T> = None;
     let mut last = ClusterError::Conflict { node: name.clone() };
     for attempt in 0..TRIES {
-        let node = there(name, nodes.get(name).await)?;
+        let Some(node) = nodes.get(name).await.map_err(|e| failed(&e))? else { return Ok(None) };
         let Some((patch, done)) = decide(&node)? else {
-            return Ok(Changed { node, done: unanswered });
+            return Ok(Some(Changed { node, done: unanswered }));
         };
         match nodes.patch(name, &patch).await {
-            Ok(node) => return Ok(Changed { node, done: Some(done) }),
+            Ok(node) => return Ok(Some(Changed { node, done: Some(done) })),
             Err(error @ ClusterError::Conflict { .. }) => last = error,
             Err(error @ (ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) if unanswered.is_none() => {
                 last = error;
@@ -267,7 +280,7 @@ async fn change<T>(
     Err(failed(&last))
 }
 
-fn taint_text(taint: &Taint) -> String {
+pub(super) fn taint_text(taint: &Taint) -> String {
     match taint.value.as_deref().filter(|value| !value.is_empty()) {
         Some(value) => format!("{}={value}:{}", taint.key, taint.effect),
         None => format!("{}:{}", taint.key, taint.effect),
