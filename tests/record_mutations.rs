@@ -89,6 +89,7 @@ fn node(record: &str) -> NodeFacts {
         boot_id: Some("b-1".to_owned()),
         internal_ips: Vec::new(),
         gpus: None,
+        whole_gpus: None,
     }
 }
 

@@ -158,6 +158,7 @@ pub(super) mod tests {
             boot_id: None,
             internal_ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
             gpus: None,
+            whole_gpus: None,
         }
     }
 

@@ -113,6 +113,9 @@ pub struct NodeFacts {
     /// How many GPUs the machine has, as far as Kubernetes tells: the label `nvidia.com/gpu.count` of GPU feature discovery, else
     /// the capacity `nvidia.com/gpu`.
     pub gpus: Option<u32>,
+    /// The same, if each of the `nvidia.com/gpu` that pods can ask for is one whole GPU of them, and these are all; `None` if they are shares
+    /// or slices, or nobody knows.
+    pub whole_gpus: Option<u32>,
 }
 
 /// A Pod of a DCGM exporter, reduced to what locating needs.

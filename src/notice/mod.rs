@@ -4,11 +4,11 @@
 //! are sent is decided on a time that is given.
 
 mod build;
+mod evict;
 mod limit;
 #[cfg(test)]
 mod tests;
 mod text;
-mod tolerate;
 
 use std::fmt;
 
@@ -18,9 +18,9 @@ pub use build::{
     Change, exporter_not_tolerating, of_change, released_by_command, silenced, unmapped, unproven, unusable_record,
     waits_for_person, write_failed,
 };
+pub use evict::{Evicted, of_eviction, summary};
 pub use limit::{Admission, Limiter};
 pub use text::MAX_NOTE;
-pub use tolerate::{Toleration, tolerates};
 
 use crate::locate::{NodeName, Taint};
 
@@ -55,11 +55,17 @@ pub enum Reason {
     RecordUnreadable,
     /// A DCGM exporter would not come back on an isolated node.
     ExporterNotTolerating,
+    /// Pods of an isolated node were asked to leave.
+    PodsEvicted,
+    /// A pod of an isolated node cannot leave yet.
+    EvictionBlocked,
+    /// A pod of an isolated node stays there, or came back.
+    PodsLeft,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Isolated,
         Self::Released,
         Self::ReleasedByHand,
@@ -73,6 +79,9 @@ impl Reason {
         Self::WriteFailed,
         Self::RecordUnreadable,
         Self::ExporterNotTolerating,
+        Self::PodsEvicted,
+        Self::EvictionBlocked,
+        Self::PodsLeft,
     ];
 
     /// The word of an Event's `reason`.
@@ -92,6 +101,9 @@ impl Reason {
             Self::WriteFailed => "GpuNodeWriteFailed",
             Self::RecordUnreadable => "GpuRecordUnreadable",
             Self::ExporterNotTolerating => "GpuExporterNotTolerating",
+            Self::PodsEvicted => "GpuPodsEvicted",
+            Self::EvictionBlocked => "GpuPodEvictionBlocked",
+            Self::PodsLeft => "GpuPodsLeft",
         }
     }
 
@@ -101,6 +113,7 @@ impl Reason {
         match self {
             Self::Isolated | Self::Restored | Self::Withdrawn | Self::ExporterNotTolerating => "Isolate",
             Self::Released | Self::ReleasedByHand | Self::ReleaseHeld | Self::ReleaseUnproven | Self::Silenced => "Release",
+            Self::PodsEvicted | Self::EvictionBlocked | Self::PodsLeft => "Evict",
             Self::Refused => "Refuse",
             Self::Unmapped => "Map",
             Self::WriteFailed | Self::RecordUnreadable => "Write",

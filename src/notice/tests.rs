@@ -280,7 +280,7 @@ fn a_long_summary_takes_no_room_from_runbook_and_next_step() {
 fn reasons_and_actions_are_what_the_api_server_takes() {
     for reason in Reason::ALL {
         assert!(reason.as_str().starts_with("Gpu") && reason.as_str().chars().all(char::is_alphanumeric));
-        assert!(["Isolate", "Release", "Refuse", "Map", "Write"].contains(&reason.action()));
+        assert!(["Isolate", "Evict", "Release", "Refuse", "Map", "Write"].contains(&reason.action()));
     }
 }
 

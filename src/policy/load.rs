@@ -19,6 +19,7 @@ use super::{
 use crate::alert::{Matcher, MatcherError};
 
 mod alertmanagers;
+mod eviction;
 mod http_client;
 mod policies;
 mod prometheus;
@@ -146,7 +147,8 @@ impl Check<'_> {
         let events = self.events(raw.events.unwrap_or_default());
         let alertmanagers = sources.alertmanagers.map(|raw| self.alertmanagers(raw));
         let prometheus = sources.prometheus.map(|raw| self.prometheus(raw));
-        let policies = self.policies(raw.policies, release.as_ref());
+        let eviction = self.eviction(raw.eviction.unwrap_or_default(), domain.as_deref().unwrap_or(DEFAULT_DOMAIN));
+        let policies = self.policies(raw.policies, release.as_ref(), eviction.as_ref().map(|e| &e.rules));
         let alertmanagers = match alertmanagers {
             Some(alertmanagers) => Some(alertmanagers?),
             None => None,
@@ -161,6 +163,7 @@ impl Check<'_> {
             scope: scope?,
             isolation: isolation?,
             release: release?,
+            eviction: eviction?,
             flapping: flapping?,
             health_label: raw.health_label.unwrap_or(false),
             ledger: ledger?,

@@ -4,6 +4,7 @@
 //! whole or not at all.
 
 mod alertmanagers;
+mod eviction;
 mod load;
 mod names;
 mod prometheus;
@@ -18,6 +19,7 @@ use crate::alert::{Labels, Matcher};
 pub use alertmanagers::{
     Alertmanagers, Authorization, DnsPeers, Header, HttpOptions, Identity, PeerUrl, Peers, Secret, SecretFrom, TlsOptions,
 };
+pub use eviction::{Eviction, EvictionRules, OnDeadline, OrderBy, UnknownGpu};
 pub use load::{ConfigError, Problem, load};
 pub use prometheus::Prometheus;
 pub use selector::{Selector, SelectorError};
@@ -35,6 +37,8 @@ pub struct Config {
     pub isolation: Isolation,
     /// When a node is given back, unless a policy says otherwise.
     pub release: Release,
+    /// Which pods are asked to leave an isolated node, and how, unless a policy says otherwise.
+    pub eviction: Eviction,
     /// When a fault that comes back makes a release harder.
     pub flapping: Flapping,
     /// Whether the health of each machine is written as a label of its node.
@@ -176,6 +180,8 @@ pub struct Policy {
     pub action: Action,
     /// Its own release rules, if they differ.
     pub release: Option<Release>,
+    /// Its own rules of eviction, if they differ.
+    pub eviction: Option<EvictionRules>,
     /// What it does on a node that somebody else cordoned first.
     pub when_cordoned: WhenCordoned,
 }
@@ -281,6 +287,12 @@ impl Config {
     #[must_use]
     pub fn release_for(&self, policy: &str) -> &Release {
         self.policies.iter().find(|p| p.name == policy).and_then(|p| p.release.as_ref()).unwrap_or(&self.release)
+    }
+
+    /// The rules of eviction of the policy of that name; those of the whole configuration if it has none or is gone.
+    #[must_use]
+    pub fn eviction_for(&self, policy: &str) -> &EvictionRules {
+        self.policies.iter().find(|p| p.name == policy).and_then(|p| p.eviction.as_ref()).unwrap_or(&self.eviction.rules)
     }
 
     /// What the policy of that name does on a node that somebody else cordoned; one that is gone isolates.

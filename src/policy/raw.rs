@@ -23,6 +23,7 @@ pub(super) struct RawConfig {
     pub(super) scope: Option<RawScope>,
     pub(super) isolation: Option<RawIsolation>,
     pub(super) release: Opt<RawRelease>,
+    pub(super) eviction: Option<RawEviction>,
     pub(super) health_label: Option<bool>,
     pub(super) ledger: Option<RawLedger>,
     pub(super) locate: Option<RawLocate>,
@@ -62,6 +63,44 @@ pub(super) struct RawRelease {
     pub(super) after: Opt<String>,
     pub(super) require: Opt<Texts>,
     pub(super) flapping: Opt<RawFlapping>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEviction {
+    pub(super) pods: Opt<String>,
+    pub(super) namespaces: Option<Texts>,
+    pub(super) never_namespaces: Option<Texts>,
+    pub(super) owners: Option<Texts>,
+    pub(super) protect: Option<Texts>,
+    pub(super) group_label: Opt<String>,
+    pub(super) order: Option<Texts>,
+    pub(super) max_restarts_per_hour: Opt<String>,
+    pub(super) no_progress: Option<Texts>,
+    pub(super) evidence: Option<RawKept>,
+    pub(super) settle: Opt<String>,
+    pub(super) deadline: Opt<String>,
+    pub(super) on_deadline: Opt<String>,
+    pub(super) unknown_gpu: Opt<String>,
+    pub(super) checkpoint: Opt<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawKept {
+    pub(super) keep: Opt<String>,
+    pub(super) keep_for: Opt<String>,
+}
+
+/// The rules of a policy; [`RawEviction`] has the same keys, since unknown ones cannot be refused in what is flattened.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEvictionRules {
+    pub(super) settle: Opt<String>,
+    pub(super) deadline: Opt<String>,
+    pub(super) on_deadline: Opt<String>,
+    pub(super) unknown_gpu: Opt<String>,
+    pub(super) checkpoint: Opt<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -208,5 +247,6 @@ pub(super) struct RawPolicy {
     pub(super) matchers: Opt<Texts>,
     pub(super) action: Opt<String>,
     pub(super) release: Opt<RawRelease>,
+    pub(super) eviction: Opt<RawEvictionRules>,
     pub(super) when_cordoned: Opt<String>,
 }

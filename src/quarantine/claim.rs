@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::record::Unknown;
+use super::{reach::GpuScope, record::Unknown};
 use crate::{
     alert::{Alert, Fingerprint, RecoveryQuery},
-    locate::Gpu,
+    locate::{Gpu, PodName},
     policy::Action,
 };
 
@@ -42,6 +42,15 @@ pub struct Claim {
     /// What the alerts ask for before release, on top of their policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recovery: Vec<Recovery>,
+    /// What its alerts say of how far the fault reaches (label `gpu_scope`); the furthest of several. Without it, as far as the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<GpuScope>,
+    /// The fault class of its alerts (label `fault`); cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// The pods that its alerts name as users of the GPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<PodName>,
     /// An alert of it had no label `recovery`: where evidence is required, a person decides.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlabelled: bool,
@@ -198,6 +207,9 @@ pub struct Episode {
     /// Why they released it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The name of the document with the evidence, if pods were evicted for it. The document may be gone by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
     /// Fields that we do not know.
     #[serde(flatten)]
     pub other: Unknown,
@@ -216,6 +228,9 @@ impl Claim {
             since: now,
             cleared: None,
             recovery: Vec::new(),
+            scope: None,
+            fault: None,
+            workloads: Vec::new(),
             unlabelled: false,
             queries: Vec::new(),
             unproven: None,
@@ -295,6 +310,7 @@ impl Claim {
             changed = true;
         }
         changed |= self.note_recovery(alert);
+        changed |= self.note_reach(alert);
         let Some(member) = self.members.iter_mut().find(|m| m.fp == alert.fingerprint) else {
             self.members.push(Member {
                 fp: alert.fingerprint,

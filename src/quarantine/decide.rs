@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{
     claim::{Claim, ClaimState, Episode},
+    eviction::forget_restarts,
     fold::{Heard, fold},
     guard::Slots,
     machine::note_machine,
@@ -16,7 +17,7 @@ use super::{
 use crate::{
     alert::{Fingerprint, Status},
     locate::{NodeFacts, Taint},
-    policy::Config,
+    policy::{Action, Config},
 };
 
 /// The effect of every taint of ours.
@@ -170,7 +171,7 @@ pub fn decide(node: &NodeFacts, heard: &[Heard<'_>], ctx: &Context<'_>) -> Decis
     next.count_gpus(node, ctx);
 
     let verdicts = heard.iter().zip(folded).map(|(h, f)| next.verdict(node, h, f, ctx, no_new_claims)).collect();
-    match next.patch(node, old.as_ref(), unreadable, ctx) {
+    match next.patch(node, old.as_ref(), unreadable, ctx.config) {
         Ok(patch) => {
             let urgent = patch.as_ref().is_some_and(|p| p.get("spec").is_some())
                 || next.effect.is_some()
@@ -258,13 +259,15 @@ impl Next {
     }
 
     pub(super) fn count_gpus(&mut self, node: &NodeFacts, ctx: &Context<'_>) {
-        let counts = ctx.config.prometheus.is_some() && !self.record.claims.is_empty();
+        let evicts = self.record.claims.iter().any(|c| c.action == Action::Evict);
+        let counts = (evicts || ctx.config.prometheus.is_some()) && !self.record.claims.is_empty();
         self.record.gpus = if counts { self.record.gpus.max(node.gpus) } else { None };
     }
 
-    /// Claims that were released by hand stop counting.
+    /// Claims that were released by hand stop counting, and restarts of long ago.
     pub(super) fn forget(&mut self, ctx: &Context<'_>) {
         self.record.claims.retain(|c| forgotten_at(c, ctx.config).is_none_or(|at| at > ctx.now));
+        forget_restarts(&mut self.record.restarts, ctx.now);
     }
 
     /// What stands where our taint would, and our taint if nothing does: one key and effect can stand on a node once, and what
@@ -359,6 +362,7 @@ impl Next {
         self.record.former = None;
         self.record.overflow = false;
         self.end_episodes(by, ctx.now);
+        self.record.eviction = None;
         self.effect = Some((Effect::Release, policy, reason));
     }
 
@@ -366,6 +370,7 @@ impl Next {
     pub(super) fn end_episodes(&mut self, by: &str, now: Timestamp) {
         // A freeze that goes on has not ended, whoever released the node.
         let goes_on = |c: &Claim| c.state == ClaimState::Firing && !c.action.isolates();
+        let evidence = self.record.eviction.as_ref().and_then(|e| e.evidence.as_ref());
         for claim in self.record.claims.iter().filter(|c| c.state != ClaimState::Released && !goes_on(c)) {
             self.record.history.push(Episode {
                 alert: claim.alert.clone(),
@@ -376,6 +381,7 @@ impl Next {
                 who: None,
                 verdict: None,
                 reason: None,
+                evidence: evidence.filter(|_| claim.action == Action::Evict).cloned(),
                 other: Unknown::new(),
             });
         }

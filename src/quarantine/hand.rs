@@ -185,7 +185,7 @@ pub fn release_by_hand(
         claims,
         freezes,
     };
-    let patch = next.patch(node, Some(&old), None, &ctx).map_err(|why| Refusal(why.to_owned()))?;
+    let patch = next.patch(node, Some(&old), None, config).map_err(|why| Refusal(why.to_owned()))?;
     let mut patch = patch.unwrap_or_else(|| json!({ "metadata": { "resourceVersion": node.resource_version } }));
     if hold.is_some() {
         patch["metadata"]["annotations"][config.annotation("hold")] = Value::Null;

@@ -5,6 +5,7 @@
 
 mod claim;
 mod decide;
+pub mod eviction;
 pub mod evidence;
 mod fold;
 mod guard;
@@ -15,9 +16,11 @@ mod ledger;
 mod machine;
 mod outcome;
 mod patch;
+mod reach;
 mod record;
 mod recurrence;
 mod release;
+mod room;
 mod scope;
 mod taken_away;
 mod verdict;
@@ -31,6 +34,7 @@ pub use hand::{Hand, HandRelease, Judgement, MAX_REASON, MAX_WHO, Offer, Refusal
 pub use leave::{Belongings, Leaving};
 pub use ledger::{LEDGER_VERSION, Ledger, MAX_LEDGER_BYTES, Machine, News, Open, Pause, StoredLedger, machine_key};
 pub use outcome::{Outcome, Verdict};
+pub use reach::GpuScope;
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};
 pub use recurrence::health;
 pub use release::Known;

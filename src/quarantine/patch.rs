@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    decide::{Context, Next, RECORD},
+    decide::{Next, RECORD},
     record::Record,
 };
-use crate::locate::NodeFacts;
+use crate::{locate::NodeFacts, policy::Config};
 
 impl Next {
     /// The merge patch from the node as it is to the node as it shall be. Errors if the record cannot be made to fit.
@@ -15,10 +15,10 @@ impl Next {
         node: &NodeFacts,
         old: Option<&Record>,
         unreadable: Option<String>,
-        ctx: &Context<'_>,
+        config: &Config,
     ) -> Result<Option<Value>, &'static str> {
         let mut annotations = Map::new();
-        let name = ctx.config.annotation(RECORD);
+        let name = config.annotation(RECORD);
         if self.record.is_blank() {
             if old.is_some() {
                 annotations.insert(name.clone(), Value::Null);
@@ -43,7 +43,7 @@ impl Next {
             return Ok(None);
         }
         if let Some(text) = unreadable {
-            annotations.insert(ctx.config.annotation("record-corrupt"), text.into());
+            annotations.insert(config.annotation("record-corrupt"), text.into());
         }
         let mut patch = json!({ "metadata": { "resourceVersion": node.resource_version } });
         if !annotations.is_empty() {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{
     claim::{Claim, ClaimState, Episode},
     decide::{EFFECT, RECORD, is_pending},
+    eviction::{Evicting, Restart, about, allows},
     evidence::needing,
     hand::orphan,
     record::{Record, Stored, read},
@@ -88,6 +89,15 @@ pub struct NodeView {
     pub claims: Vec<Claim>,
     /// Past episodes.
     pub history: Vec<Episode>,
+    /// How its pods are asked to leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eviction: Option<Evicting>,
+    /// What its pods are asked to leave for: changes when that does; `None` if none is to go.
+    #[serde(skip)]
+    pub evicts: Option<String>,
+    /// The groups that were restarted from it within the last hour.
+    #[serde(skip)]
+    pub restarts: Vec<Restart>,
     /// Since when our isolation has been in force.
     #[serde(skip)]
     pub isolated_at: Option<Timestamp>,
@@ -148,6 +158,9 @@ impl NodeView {
             waiting_for: "nothing".to_owned(),
             claims: Vec::new(),
             history: Vec::new(),
+            eviction: None,
+            evicts: None,
+            restarts: Vec::new(),
             isolated_at: None,
             pending_since: None,
             due: None,
@@ -267,6 +280,8 @@ impl NodeView {
         self.former = record.former.as_ref().and_then(|f| f.get("uid")?.as_str()).map(str::to_owned);
         self.flapping = flaps(&record, known.past, config);
         (self.overflow, self.gpus) = (record.overflow, record.gpus);
+        self.evicts = allows(node, &record, config).ok().map(|()| about(&record));
+        (self.eviction, self.restarts) = (record.eviction, record.restarts);
         self.claims = record.claims;
         self.history = record.history;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Roots that may be named, besides `std`, `crate` and `super`, which are looked at further.
 /// `clippy` stands in attributes only. What `humantime` has of clocks needs `std::time::SystemTime`.
-const CRATES: [&str; 7] = ["serde", "serde_json", "jiff", "humantime", "core", "alloc", "clippy"];
+const CRATES: [&str; 8] = ["serde", "serde_json", "jiff", "humantime", "regex", "core", "alloc", "clippy"];
 /// Modules of this crate that are pure types.
 const MODULES: [&str; 4] = ["alert", "policy", "locate", "quarantine"];
 /// What `std` has of the world outside. A prefix of each may not be imported whole by a `*` either.

@@ -8,28 +8,35 @@ use super::{Check, hold_down, label_value, report::Place};
 use crate::{
     alert::Matcher,
     policy::{
-        Action, Policy, Release, WhenCordoned,
-        raw::{RawPolicy, RawRelease},
+        Action, EvictionRules, Policy, Release, WhenCordoned,
+        raw::{RawEvictionRules, RawPolicy, RawRelease},
     },
 };
 
 /// Name, matcher and action of the policies that hold when none are given.
-const DEFAULT_POLICIES: [(&str, &str, Action); 4] = [
+const DEFAULT_POLICIES: [(&str, &str, Action); 5] = [
     // Before `observe`, whose label the watchdog of alert-rules/ has as well.
     ("heartbeat", r#"alertname=~"Watchdog|GpuQuarantineWatchdog""#, Action::Heartbeat),
-    ("isolate", r#"remediation=~"isolate|evict""#, Action::Isolate),
+    ("evict", r#"remediation="evict""#, Action::Evict),
+    ("isolate", r#"remediation="isolate""#, Action::Isolate),
     ("freeze", r#"remediation="freeze""#, Action::Freeze),
     ("observe", r#"remediation="observe""#, Action::Observe),
 ];
 
 impl Check<'_> {
-    /// `fallback` is what a policy's own release rules leave out; without it there already is a problem.
-    pub(super) fn policies(&mut self, raw: Option<Vec<Spanned<RawPolicy>>>, fallback: Option<&Release>) -> Option<Vec<Policy>> {
+    /// The fallbacks are what a policy's own rules leave out; without them there already is a problem.
+    pub(super) fn policies(
+        &mut self,
+        raw: Option<Vec<Spanned<RawPolicy>>>,
+        release: Option<&Release>,
+        eviction: Option<&EvictionRules>,
+    ) -> Option<Vec<Policy>> {
+        let fallback = Fallback { release, eviction };
         let Some(raw) = raw else { return self.default_policies() };
         let mut policies = Vec::with_capacity(raw.len());
         let mut seen = Seen::default();
         for item in &raw {
-            policies.push(self.policy(item, fallback, &mut seen));
+            policies.push(self.policy(item, &fallback, &mut seen));
         }
         policies.into_iter().collect()
     }
@@ -37,12 +44,13 @@ impl Check<'_> {
     fn default_policies(&mut self) -> Option<Vec<Policy>> {
         let policies = DEFAULT_POLICIES.map(|(name, matcher, action)| {
             let matchers = vec![self.text(&super::placeless(matcher), Matcher::parse)?];
-            Some(Policy { name: name.to_owned(), matchers, action, release: None, when_cordoned: WhenCordoned::default() })
+            let when_cordoned = WhenCordoned::default();
+            Some(Policy { name: name.to_owned(), matchers, action, release: None, eviction: None, when_cordoned })
         });
         policies.into_iter().collect()
     }
 
-    fn policy(&mut self, item: &Spanned<RawPolicy>, fallback: Option<&Release>, seen: &mut Seen) -> Option<Policy> {
+    fn policy(&mut self, item: &Spanned<RawPolicy>, fallback: &Fallback<'_>, seen: &mut Seen) -> Option<Policy> {
         let raw = &item.value;
         let name = match &raw.name {
             Some(name) => self.text(name, |t| label_value("the policy name", t)),
@@ -63,17 +71,22 @@ impl Check<'_> {
             Some(action) => self.text(action, parse_action),
             None => self.refuse(
                 Place::of(item),
-                "this policy has no action; add `action: ...` with one of observe, freeze, isolate, heartbeat",
+                "this policy has no action; add `action: ...` with one of observe, freeze, isolate, evict, heartbeat",
             ),
         };
-        let release = raw.release.as_ref().map(|r| self.policy_release(&r.value, fallback));
+        let release = raw.release.as_ref().map(|r| self.policy_release(&r.value, fallback.release));
+        let eviction = raw.eviction.as_ref().map(|e| self.policy_eviction(e, action, fallback.eviction));
         self.compare(item, name.as_deref(), matchers.as_deref(), seen);
         let release = match release {
             Some(release) => Some(release?),
             None => None,
         };
+        let eviction = match eviction {
+            Some(eviction) => Some(eviction?),
+            None => None,
+        };
         let when_cordoned = self.when_cordoned(raw, action);
-        Some(Policy { name: name?, matchers: matchers?, action: action?, release, when_cordoned: when_cordoned? })
+        Some(Policy { name: name?, matchers: matchers?, action: action?, release, eviction, when_cordoned: when_cordoned? })
     }
 
     fn when_cordoned(&mut self, raw: &RawPolicy, action: Option<Action>) -> Option<WhenCordoned> {
@@ -85,6 +98,21 @@ impl Check<'_> {
                 self.refuse(Place::of(text), message)
             }
             None => when,
+        }
+    }
+
+    fn policy_eviction(
+        &mut self,
+        raw: &Spanned<RawEvictionRules>,
+        action: Option<Action>,
+        fallback: Option<&EvictionRules>,
+    ) -> Option<EvictionRules> {
+        match action.filter(|action| *action != Action::Evict) {
+            Some(action) => {
+                let message = format!("eviction is for policies that evict, and this one has action {action}; remove it");
+                self.refuse(Place::of(raw), message)
+            }
+            None => self.eviction_rules(&raw.value, fallback),
         }
     }
 
@@ -131,6 +159,12 @@ impl Check<'_> {
     }
 }
 
+/// What a policy's own rules leave out.
+struct Fallback<'a> {
+    release: Option<&'a Release>,
+    eviction: Option<&'a EvictionRules>,
+}
+
 /// What later policies are compared with; each with the line of its policy.
 #[derive(Default)]
 struct Seen {
@@ -152,7 +186,7 @@ fn parse_action(text: &str) -> Result<Action, String> {
         "freeze" => Ok(Action::Freeze),
         "isolate" => Ok(Action::Isolate),
         "heartbeat" => Ok(Action::Heartbeat),
-        "evict" => Err("this version does not evict pods; use isolate".to_owned()),
-        other => Err(format!("{other:?} is not an action; use observe, freeze, isolate or heartbeat")),
+        "evict" => Ok(Action::Evict),
+        other => Err(format!("{other:?} is not an action; use observe, freeze, isolate, evict or heartbeat")),
     }
 }

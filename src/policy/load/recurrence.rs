@@ -49,7 +49,7 @@ fn count(what: &str, text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{what} {text:?} is not a number of releases; write 1 to {MAX_RELEASES}, or 0 for never"))
 }
 
-fn object_name(what: &str, text: &str) -> Result<String, String> {
+pub(super) fn object_name(what: &str, text: &str) -> Result<String, String> {
     if what == "namespace" && text.contains('.') {
         return Err(format!("{what} {text:?} has a dot, which no namespace has"));
     }

@@ -6,6 +6,7 @@ use super::*;
 use crate::policy::Action;
 
 mod alertmanagers;
+mod eviction;
 mod prometheus;
 mod refusals;
 
@@ -46,7 +47,8 @@ fn the_smallest_file_gets_every_default() {
         policies,
         [
             r#"heartbeat alertname=~"Watchdog|GpuQuarantineWatchdog" heartbeat"#,
-            r#"isolate remediation=~"isolate|evict" isolate"#,
+            r#"evict remediation="evict" evict"#,
+            r#"isolate remediation="isolate" isolate"#,
             r#"freeze remediation="freeze" freeze"#,
             r#"observe remediation="observe" observe"#,
         ]
@@ -65,7 +67,7 @@ fn the_minimal_file_loads_and_its_policies_replace_the_default_ones() {
 
 #[rstest]
 #[case::no_policies("policies: []", 0)]
-#[case::null_policies("policies:", 4)]
+#[case::null_policies("policies:", 5)]
 fn an_empty_list_of_policies_is_not_the_default_one(#[case] text: &str, #[case] count: usize) {
     assert_eq!(loaded(&format!("{LEAST}{text}\n")).policies.len(), count);
 }
@@ -115,16 +117,21 @@ fn the_example_shows_the_defaults() {
     assert_eq!(loaded(EXAMPLE), loaded(LEAST));
     let with_release = loaded(&EXAMPLE.replace("    # release:", "    release:"));
     assert!(with_release.policies[1].release.is_some(), "its commented option must be valid too");
+    let with_eviction =
+        loaded(&EXAMPLE.replace("    # eviction:", "    eviction:").replace("  # group_label:", "  group_label:"));
+    assert!(with_eviction.policies[1].eviction.is_some() && with_eviction.eviction.group_label.is_some());
 }
 
 #[rstest]
-#[case::top("{}", 13)]
+#[case::top("{}", 14)]
 #[case::scope("scope: {}", 3)]
 #[case::isolation("isolation: {}", 3)]
 #[case::taint("isolation: {taint: {}}", 2)]
 #[case::release("release: {}", 3)]
 #[case::flapping("release: {flapping: {}}", 3)]
 #[case::ledger("ledger: {}", 2)]
+#[case::eviction("eviction: {}", 15)]
+#[case::evidence("eviction: {evidence: {}}", 2)]
 #[case::locate("locate: {}", 8)]
 #[case::guard("guard: {}", 1)]
 #[case::people("people: {}", 1)]
@@ -139,8 +146,9 @@ fn the_example_shows_the_defaults() {
 #[case::authorization("sources: {alertmanagers: {http: {authorization: {}}}}", 3)]
 #[case::tls("sources: {alertmanagers: {http: {tls_config: {}}}}", 5)]
 #[case::header("sources: {alertmanagers: {http: {http_headers: {a: {}}}}}", 3)]
-#[case::policy("policies: [{}]", 5)]
+#[case::policy("policies: [{}]", 6)]
 #[case::policy_release("policies: [{release: {}}]", 3)]
+#[case::policy_eviction("policies: [{eviction: {}}]", 5)]
 fn the_example_names_every_option(#[case] section: &str, #[case] count: usize) {
     // The parser itself says which keys it knows.
     let error = refused(&section.replace("{}", "{no_such_key: 1}"));

@@ -52,17 +52,11 @@ use super::{LEAST, refused};
     "the policy name \"a/b\" contains '/'"
 )]
 #[case::policy_name_that_is_empty("policies:\n  - {name: '', match: [a=b], action: observe}", 3, 13, "the policy name is empty")]
-#[case::action_evict(
-    "policies:\n  - {name: a, match: [a=b], action: evict}",
-    3,
-    37,
-    "this version does not evict pods; use isolate"
-)]
 #[case::action_that_is_none(
     "policies:\n  - {name: a, match: [a=b], action: drain}",
     3,
     37,
-    "use observe, freeze, isolate or heartbeat"
+    "use observe, freeze, isolate, evict or heartbeat"
 )]
 #[case::policy_name_twice(
     "policies:\n  - {name: a, match: [a=b], action: observe}\n  - {name: a, match: [a=c], action: observe}",
@@ -159,15 +153,15 @@ fn a_file_without_what_it_needs_is_refused(
 
 #[test]
 fn all_problems_are_shown_in_the_order_of_the_file() {
-    let text = "policies:\n  - {name: a b, match: [x], action: evict}\ninstance: -x\nrelease: {after: soon}\n";
+    let text = "policies:\n  - {name: a b, match: [x], action: drain}\ninstance: -x\nrelease: {after: soon}\n";
     let error = refused(text);
     let places: Vec<(usize, usize)> = error.problems().iter().map(|p| (p.line, p.column)).collect();
     assert_eq!(places, [(2, 12), (2, 26), (2, 37), (3, 11), (4, 10), (4, 18)], "{error}");
     let shown = error.to_string();
     let tail = r#"
-config.yaml:2:37: this version does not evict pods; use isolate
+config.yaml:2:37: "drain" is not an action; use observe, freeze, isolate, evict or heartbeat
    |
- 2 |   - {name: a b, match: [x], action: evict}
+ 2 |   - {name: a b, match: [x], action: drain}
    |                                     ^
 config.yaml:3:11: instance "-x" must begin and end with a letter or digit
    |

@@ -1,6 +1,6 @@
 //! Which taints a pod tolerates, by the rules of Kubernetes.
 
-use crate::locate::Taint;
+use super::Taint;
 
 /// A toleration of a pod; what is absent is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

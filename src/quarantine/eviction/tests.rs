@@ -1,0 +1,6 @@
+//! Who goes, when and in which order, on one node that was isolated at second 0.
+
+mod going;
+mod groups;
+mod sparing;
+mod world;

@@ -1,0 +1,319 @@
+//! From who is to go to what is done now, group by group and pod by pod.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{
+    checkpoint::Time,
+    choose::Resident,
+    gang::{Framework, Loss},
+    plan::{Act, Chosen, Look},
+    state::{Evictee, EvicteeState, Evicting, HOUR, MAX_LEFT},
+};
+use crate::{policy::OnDeadline, quarantine::release::later};
+
+/// For so long the other pods of a group are left to their framework once one is gone.
+const REGROUP: Duration = Duration::from_secs(60);
+/// Nodes are looked at so often while nothing is to be done: pods come back.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How soon a terminating pod is looked at again.
+pub(super) const LOOK_SOON: Duration = Duration::from_secs(2);
+/// A pod that terminates for so long beyond its grace may never end: the GPU of its node hangs, or the node does.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// What a plan grows from.
+pub(super) struct Work<'a> {
+    look: &'a Look<'a>,
+    /// Since when the node has been isolated.
+    isolated: Timestamp,
+    /// What is to stand on record.
+    pub(super) new: Evicting,
+    /// The groups that are restarted by it.
+    pub(super) restarted: Vec<String>,
+    /// What is to be done then.
+    pub(super) acts: Vec<Act>,
+    /// When to look again.
+    pub(super) next: Timestamp,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn on(old: Option<&Evicting>, isolated: Timestamp, look: &'a Look<'a>) -> Self {
+        Self {
+            look,
+            isolated,
+            new: old.cloned().unwrap_or_else(|| Evicting::begun(look.now)),
+            restarted: Vec::new(),
+            acts: Vec::new(),
+            next: later(look.now, LOOK_AGAIN),
+        }
+    }
+
+    fn wake(&mut self, at: Timestamp) {
+        self.next = self.next.min(at.max(self.look.now));
+    }
+
+    /// The pods on record that are gone by now, or no longer to go.
+    pub(super) fn follow(&mut self, is_to_go: impl Fn(&str) -> bool) {
+        let now = self.look.now;
+        let mut soon = false;
+        for pod in &mut self.new.pods {
+            let resident = self.look.here.iter().chain(self.look.elsewhere).find(|r| r.pod.uid == pod.uid);
+            match resident {
+                // The API server said so, and yet it is there.
+                Some(resident) if pod.state == EvicteeState::Gone && resident.pod.deleted.is_none() => {
+                    pod.put_off("it is still there", now);
+                    pod.next = Some(later(now, LOOK_AGAIN));
+                }
+                _ if pod.state.is_over() => {}
+                None => {
+                    let itself = (pod.asked.is_none()).then_some("it went by itself");
+                    pod.move_to(EvicteeState::Gone, itself, now);
+                }
+                Some(resident) if resident.pod.deleted.is_some() => {
+                    let deleted = resident.pod.deleted.unwrap_or(now);
+                    let slow = later(deleted, SLOW) <= now;
+                    let stuck = format!("it should have ended at {deleted} and has not: its node may be unable to end it");
+                    let itself = pod.asked.is_none().then_some("it terminates by itself");
+                    if slow || pod.state != EvicteeState::Leaving {
+                        pod.move_to(EvicteeState::Leaving, if slow { Some(&stuck) } else { itself }, now);
+                    }
+                    soon |= !slow;
+                }
+                Some(_) if !is_to_go(&pod.uid) => {
+                    if pod.state != EvicteeState::Waiting {
+                        pod.put_off("nothing asks it to leave now", now);
+                    }
+                }
+                Some(_) => soon |= pod.state == EvicteeState::Leaving,
+            }
+        }
+        if soon {
+            self.wake(later(now, LOOK_SOON));
+        }
+    }
+
+    /// What stands on record about a pod, which is added if it is new and there is room.
+    fn entry(&mut self, resident: &Resident) -> Option<&mut Evictee> {
+        let at = self.new.pods.iter().position(|p| p.uid == resident.pod.uid);
+        if let Some(at) = at {
+            return self.new.pods.get_mut(at);
+        }
+        let new = Evictee::new(resident.pod.name.clone(), &resident.pod.uid, &resident.gang.key, self.look.now);
+        while !self.new.has_room_for(&new) {
+            // Those that are over and not here any more are not there to be forgotten.
+            let here = |uid: &str| self.look.here.iter().any(|r| r.pod.uid == uid);
+            let over = self.new.pods.iter().position(|p| p.state.is_over() && !here(&p.uid))?;
+            self.new.pods.remove(over);
+        }
+        self.new.pods.push(new);
+        self.new.pods.last_mut()
+    }
+
+    pub(super) fn note(&mut self, resident: &Resident, state: EvicteeState, why: &str) {
+        let now = self.look.now;
+        let known = self.new.of(&resident.pod.uid).is_some();
+        // They must not take the room of those that are to go.
+        let left = self.new.pods.iter().filter(|p| matches!(p.state, EvicteeState::Left | EvicteeState::Returned)).count();
+        if !known && state.is_over() && left >= MAX_LEFT {
+            return;
+        }
+        if let Some(pod) = self.entry(resident) {
+            let was = pod.state;
+            if !was.is_over() || state == EvicteeState::Left || was == state {
+                pod.move_to(state, Some(why), now);
+            }
+        }
+    }
+
+    /// Pods of one group that come again and again are told of once.
+    pub(super) fn returned(&mut self, resident: &Resident, why: &str) {
+        let told = |p: &Evictee| p.state == EvicteeState::Returned && p.group == resident.gang.key && p.uid != resident.pod.uid;
+        if !self.new.pods.iter().any(told) {
+            self.note(resident, EvicteeState::Returned, why);
+        }
+    }
+
+    /// One group is one action.
+    pub(super) fn group(&mut self, group: &[Chosen<'_>]) {
+        // Pods of one group may differ: without its head a Ray cluster is lost, without a worker it is not.
+        let mut goes: Vec<Chosen<'_>> = Vec::new();
+        for chosen in group {
+            let gang = &chosen.resident.gang;
+            match &gang.loss {
+                Loss::Fails(why) if chosen.resident.pod.deleted.is_none() => {
+                    self.note(chosen.resident, EvicteeState::Left, &format!("{} would fail for good: {why}", gang.key));
+                }
+                Loss::Fails(_) => {}
+                // What is over takes no part in it any more.
+                Loss::Each | Loss::Whole | Loss::All => {
+                    if self.new.of(&chosen.resident.pod.uid).is_none_or(|p| !p.state.is_over()) {
+                        goes.push(*chosen);
+                    }
+                }
+            }
+        }
+        self.going(&goes);
+    }
+
+    /// Those of a group that may go.
+    fn going(&mut self, group: &[Chosen<'_>]) {
+        let Some(first) = group.first() else { return };
+        let gang = &first.resident.gang;
+        let asked = |work: &Self| work.new.pods.iter().any(|p| p.group == gang.key && p.asked.is_some());
+        let began = asked(self);
+        let restarted: Vec<Timestamp> = {
+            let counts = |r: &&super::Restart| r.group == gang.key && later(r.at, HOUR) > self.look.now;
+            self.look.restarts.iter().filter(counts).map(|r| r.at).collect()
+        };
+        let most = usize::try_from(self.look.config.eviction.max_restarts_per_hour).unwrap_or(usize::MAX);
+        // Replicas do not need each other: nothing restarts but the pod itself.
+        let restarts = gang.framework != Framework::Replicas;
+        if !began && restarts && restarted.len() >= most {
+            let until = restarted.iter().min().map_or(self.look.now, |at| later(*at, HOUR));
+            let why = format!("{} was restarted {} times within an hour: not before {until}", gang.key, restarted.len());
+            for chosen in group.iter().filter(|c| c.resident.pod.deleted.is_none()) {
+                self.note(chosen.resident, EvicteeState::Waiting, &why);
+            }
+            self.wake(until);
+            return;
+        }
+        if let Some(pause) = self.look.paused.filter(|_| !began) {
+            let why = format!("nothing new is begun: {pause}");
+            for chosen in group.iter().filter(|c| c.resident.pod.deleted.is_none()) {
+                self.note(chosen.resident, EvicteeState::Waiting, &why);
+            }
+            return;
+        }
+        // A checkpoint of ranks that belong together is written by all of them, before the first is asked.
+        if gang.loss != Loss::Each && !began && !self.all_ready(group) {
+            return;
+        }
+        // One gone is enough: the framework takes the others. Those that it leaves are asked, too. From another node, it is the same.
+        let restarted_elsewhere = || restarted.iter().max().copied().filter(|_| !began);
+        let others_from = match (&gang.loss, self.first_gone(&gang.key).or_else(restarted_elsewhere)) {
+            (Loss::Whole, Some(gone)) => Some(later(gone, REGROUP)),
+            _ => None,
+        };
+        // What terminates may not be counted by its framework yet.
+        let going = |c: &&Chosen<'_>| {
+            let asked = self.new.of(&c.resident.pod.uid).is_some_and(|p| p.asked.is_some() && !p.state.is_over());
+            asked || c.resident.pod.deleted.is_some()
+        };
+        let (going, mut spare): (Vec<_>, _) =
+            (group.iter().filter(going).map(|c| c.resident.pod.uid.clone()).collect(), gang.spare);
+        let on_their_way =
+            u64::try_from(going.len()).unwrap_or(u64::MAX).saturating_add(self.look.going.get(&gang.key).copied().unwrap_or(0));
+        spare = spare.map(|spare| spare.saturating_sub(on_their_way));
+        for (number, chosen) in group.iter().enumerate() {
+            if gang.loss == Loss::Each && !going.contains(&chosen.resident.pod.uid) {
+                if spare == Some(0) {
+                    let why = format!("{} bears no more losses now and would fail for good", gang.key);
+                    self.note(chosen.resident, EvicteeState::Waiting, &why);
+                    continue;
+                }
+                spare = spare.map(|spare| spare - 1);
+            }
+            let now = self.look.now;
+            let waits = others_from.map_or(number > 0, |from| from > now);
+            if gang.loss == Loss::Whole && waits {
+                if chosen.resident.pod.deleted.is_none() {
+                    let why = format!("{} restarts as a whole once one of its pods is gone", gang.key);
+                    self.note(chosen.resident, EvicteeState::Waiting, &why);
+                }
+                self.wake(others_from.unwrap_or_else(|| later(now, LOOK_SOON)));
+                continue;
+            }
+            self.pod(chosen);
+        }
+        // Counted before the first is asked: a crash in between counts one too many, never one too few.
+        if !began && asked(self) {
+            self.restarted.push(gang.key.clone());
+        }
+    }
+
+    /// When the first of a group left because we had asked it.
+    fn first_gone(&self, key: &str) -> Option<Timestamp> {
+        let left = |p: &&Evictee| p.group == key && matches!(p.state, EvicteeState::Leaving | EvicteeState::Gone);
+        self.new.pods.iter().filter(left).filter(|p| p.asked.is_some()).map(|p| p.at).min()
+    }
+
+    /// Whether nothing comes before the first of a group is asked. All that they wait for is begun.
+    fn all_ready(&mut self, group: &[Chosen<'_>]) -> bool {
+        let ready: Vec<bool> = group.iter().map(|chosen| self.is_ready(chosen)).collect();
+        ready.into_iter().all(|ready| ready)
+    }
+
+    /// Whether nothing comes before a pod is asked. What it waits for is begun.
+    fn is_ready(&mut self, chosen: &Chosen<'_>) -> bool {
+        let now = self.look.now;
+        let resident = chosen.resident;
+        let (rules, config) = (chosen.rules, self.look.config);
+        let called = self.look.called.get(&resident.pod.uid).map(String::as_str);
+        let isolated = self.isolated;
+        let settled = later(isolated.max(chosen.since), rules.settle);
+        if resident.pod.deleted.is_some() {
+            return true;
+        }
+        let Some(pod) = self.entry(resident) else {
+            self.wake(later(now, LOOK_SOON));
+            return false;
+        };
+        if pod.state.is_over() || pod.state == EvicteeState::Leaving || pod.asked.is_some() {
+            return true;
+        }
+        if settled > now {
+            pod.move_to(EvicteeState::Waiting, Some(&format!("the isolation settles until {settled}")), now);
+            self.wake(settled);
+            return false;
+        }
+        let Some(time) = pod.wait_for_checkpoint(&resident.pod, chosen, called, config, isolated, now) else { return true };
+        let until = match time {
+            Time::Until(until) => until,
+            Time::Call(call, until) => {
+                let (pod, uid) = (resident.pod.name.clone(), resident.pod.uid.clone());
+                self.acts.push(Act::Checkpoint { pod, uid, call, within: rules.checkpoint });
+                until
+            }
+        };
+        self.wake(until.min(later(now, LOOK_SOON)));
+        false
+    }
+
+    fn pod(&mut self, chosen: &Chosen<'_>) {
+        let now = self.look.now;
+        let (resident, rules) = (chosen.resident, chosen.rules);
+        if resident.pod.deleted.is_some() || !self.is_ready(chosen) {
+            return;
+        }
+        let Some(pod) = self.entry(resident) else { return };
+        if pod.state.is_over() || pod.state == EvicteeState::Leaving {
+            return;
+        }
+        if let Some(next) = pod.next.filter(|next| *next > now) {
+            self.wake(next);
+            return;
+        }
+        let over = pod.is_past(rules.deadline, now);
+        if over && rules.on_deadline == OnDeadline::Leave {
+            let why = format!(
+                "not gone within {}: {}",
+                humantime::format_duration(rules.deadline),
+                pod.why.clone().unwrap_or_default()
+            );
+            pod.move_to(EvicteeState::Left, Some(&why), now);
+            return;
+        }
+        // What was said last tells whether the next answer is news.
+        let asked = pod.tries > 0 && pod.state != EvicteeState::Checkpoint;
+        let last = pod.why.clone().filter(|_| asked);
+        pod.move_to(EvicteeState::Asking, last.as_deref(), now);
+        pod.asked.get_or_insert(now);
+        pod.from.get_or_insert(now);
+        pod.tries = pod.tries.saturating_add(1);
+        pod.next = None;
+        let (pod, uid) = (resident.pod.name.clone(), resident.pod.uid.clone());
+        self.acts.push(if over { Act::Delete { pod, uid } } else { Act::Evict { pod, uid } });
+        self.wake(later(now, LOOK_SOON));
+    }
+}
