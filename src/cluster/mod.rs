@@ -1,12 +1,13 @@
 //! The cluster behind one trait. `snapshot` is the embedded one: Nodes and Pods from a YAML file, in memory.
 //!
-//! Nothing here decides: a cluster reads, and writes one patch with a resourceVersion.
+//! Nothing here decides: a cluster reads, writes one patch with a resourceVersion, and asks a pod of one UID to leave.
 
 mod facts;
 mod json;
 pub mod kubernetes;
 mod ledger;
 pub mod snapshot;
+mod workloads;
 
 use std::{collections::BTreeSet, fmt::Debug, sync::RwLock};
 
@@ -14,13 +15,15 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub use crate::quarantine::eviction::EvictionAnswer;
 use crate::{
     locate::{ExporterPod, Inventory, NodeFacts, NodeName, Taint},
     policy::{LedgerPlace, Selector},
 };
-pub use facts::{FactsError, exporter_pod, node_facts};
+pub use facts::{FactsError, exporter_pod, node_facts, owner_object, pod_facts};
 pub use json::{node_json, pod_json};
 pub use ledger::{LedgerError, LedgerWrite, StoredText};
+pub use workloads::{EvidenceDocument, PodsError, Retention, Workloads};
 
 /// A call to the cluster that did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -129,6 +132,11 @@ pub trait Cluster: Send + Sync + Debug {
     /// Write the ledger over the version that was read. Errors with [`LedgerError::Conflict`] if there is another one.
     fn write_ledger<'a>(&'a self, _place: &'a LedgerPlace, _write: LedgerWrite<'a>) -> BoxFuture<'a, Result<(), LedgerError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Its pods; `None` if this cluster cannot tell of them, and nothing is evicted then.
+    fn workloads(&self) -> Option<&dyn Workloads> {
+        None
     }
 
     /// The pods that any of the selectors matches and that are bound to a node.

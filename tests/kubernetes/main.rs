@@ -11,6 +11,7 @@ mod crash;
 #[cfg(test)]
 mod hands;
 #[cfg(test)]
+#[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../support/kubernetes/harness.rs"]
 mod harness;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod nodes;
 #[cfg(test)]
 mod others;
 #[cfg(test)]
+#[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../support/kubernetes/process.rs"]
 mod process;
 #[cfg(test)]
@@ -36,3 +38,5 @@ mod seen;
 mod service;
 #[cfg(test)]
 mod uninstall;
+#[cfg(test)]
+mod workloads;

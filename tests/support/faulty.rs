@@ -11,14 +11,14 @@ use std::{
 
 use futures::future::BoxFuture;
 use gpu_quarantine::{
-    cluster::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, snapshot::SnapshotCluster},
+    cluster::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, Workloads, snapshot::SnapshotCluster},
     locate::{ExporterPod, Inventory, NodeFacts, NodeName},
     policy::{LedgerPlace, Selector},
 };
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::name;
+use super::{evictions::Evictions, name};
 
 /// How one call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(crate) struct Faulty {
     standing: Mutex<BTreeMap<NodeName, Fault>>,
     /// What another writer does just before the next patch arrives.
     before: Mutex<Option<Hook>>,
+    /// What another writer does just after the next patch was written.
+    after: Mutex<Option<Hook>>,
     ledger_fails: AtomicBool,
     /// What another writer does just before the next write of the ledger arrives.
     before_ledger: Mutex<Option<Hook>>,
@@ -60,6 +62,8 @@ pub(crate) struct Faulty {
     /// While behind: the nodes as the watch cache saw them last.
     old: RwLock<Inventory>,
     behind: AtomicBool,
+    /// What evictions and deletions of pods meet.
+    pub(crate) evictions: Evictions,
 }
 
 impl std::fmt::Debug for Faulty {
@@ -78,6 +82,7 @@ impl Faulty {
             next_reads: Mutex::default(),
             standing: Mutex::default(),
             before: Mutex::default(),
+            after: Mutex::default(),
             ledger_fails: AtomicBool::new(false),
             before_ledger: Mutex::default(),
             paused: watch::Sender::new(false),
@@ -87,6 +92,7 @@ impl Faulty {
             written: AtomicUsize::new(0),
             old: RwLock::default(),
             behind: AtomicBool::new(false),
+            evictions: Evictions::default(),
         }
     }
 
@@ -133,6 +139,11 @@ impl Faulty {
         *self.before.lock().unwrap() = Some(Box::new(hook));
     }
 
+    /// Another writer gets in just after the next patch was written.
+    pub(crate) fn after_next(&self, hook: impl FnOnce(&SnapshotCluster) + Send + 'static) {
+        *self.after.lock().unwrap() = Some(Box::new(hook));
+    }
+
     /// Patches hang until [`Faulty::go_on`].
     pub(crate) fn pause(&self) {
         self.paused.send_replace(true);
@@ -164,6 +175,7 @@ impl Faulty {
         self.next.lock().unwrap().clear();
         self.next_reads.lock().unwrap().clear();
         self.standing.lock().unwrap().clear();
+        self.evictions.heal();
         self.behind.store(false, Ordering::SeqCst);
         self.go_on();
     }
@@ -171,7 +183,7 @@ impl Faulty {
     /// Whether every request is answered, truly.
     pub(crate) fn is_calm(&self) -> bool {
         let queues = self.next.lock().unwrap().is_empty() && self.next_reads.lock().unwrap().is_empty();
-        queues && !*self.paused.borrow() && !self.behind.load(Ordering::SeqCst) && !self.is_dead()
+        queues && self.evictions.is_calm() && !*self.paused.borrow() && !self.behind.load(Ordering::SeqCst) && !self.is_dead()
     }
 
     /// Whether the process dies at this patch, and whether that takes effect.
@@ -224,6 +236,10 @@ impl Faulty {
     async fn write(&self, node: &NodeName, patch: &Value) -> Result<NodeFacts, ClusterError> {
         let written = self.inner.patch(node, patch).await?;
         self.written.fetch_add(1, Ordering::SeqCst);
+        let hook = self.after.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook(&self.inner);
+        }
         Ok(written)
     }
 }
@@ -309,6 +325,10 @@ impl Cluster for Faulty {
             }
             self.inner.write_ledger(place, write).await
         })
+    }
+
+    fn workloads(&self) -> Option<&dyn Workloads> {
+        Some(self)
     }
 
     fn exporter_pods<'a>(&'a self, selectors: &'a [Selector]) -> BoxFuture<'a, Result<Vec<ExporterPod>, String>> {

@@ -9,8 +9,7 @@ use kube::{Api, api::ListParams};
 
 use super::{CallError, KubeCluster, LIST_TIMEOUT};
 use crate::{
-    locate::Taint,
-    notice::{Toleration, tolerates},
+    locate::{Taint, Toleration, tolerates},
     policy::Selector,
 };
 

@@ -1,13 +1,18 @@
 //! A real cluster. Two clients: one for calls, each with a timeout and without kube-rs' own retries; one for the watch, which
 //! guards itself.
 
+mod claims;
 mod connect;
 mod direct;
 mod events;
+mod eviction;
+mod evidence;
 mod exporters;
 mod ledger;
 mod objects;
+mod said;
 mod watch;
+mod workloads;
 
 use std::{
     collections::BTreeSet,
@@ -30,11 +35,12 @@ use serde_json::Value;
 pub use connect::{ConnectError, config};
 pub use direct::{CLI_MANAGER, DirectNodes};
 pub use events::EventWriter;
+pub use evidence::DirectEvidence;
 use exporters::Exporters;
 pub use ledger::DirectLedger;
 use objects::{NodeObject, PodObject};
 
-use super::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, exporter_pod, node_facts};
+use super::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, Workloads, exporter_pod, node_facts};
 use crate::{
     locate::{ExporterPod, HOSTNAME_LABEL, Inventory, NodeFacts, NodeName, Taint},
     metrics::Metrics,
@@ -285,6 +291,10 @@ impl Cluster for KubeCluster {
 
     fn not_tolerating<'a>(&'a self, exporters: &'a [Selector], taint: &'a Taint, now: Timestamp) -> BoxFuture<'a, Vec<String>> {
         Box::pin(async move { self.exporters.lock().await.not_tolerating(self, exporters, taint, now).await })
+    }
+
+    fn workloads(&self) -> Option<&dyn Workloads> {
+        Some(self)
     }
 
     fn exporter_pods<'a>(&'a self, selectors: &'a [Selector]) -> BoxFuture<'a, Result<Vec<ExporterPod>, String>> {

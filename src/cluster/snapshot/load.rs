@@ -1,5 +1,5 @@
-//! A cluster file: a stream of YAML documents as `kubectl get nodes,pods -A -o yaml` prints them. JSON is YAML, so `-o json`
-//! is read as well.
+//! A cluster file: a stream of YAML documents as `kubectl get nodes,pods,pdb,jobs -A -o yaml` prints them. JSON is YAML, so
+//! `-o json` is read as well.
 
 use std::fmt;
 
@@ -77,20 +77,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// The kinds that a snapshot holds.
+/// The kinds that a snapshot tells apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Node,
     Pod,
-}
-
-impl Kind {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "Node",
-            Self::Pod => "Pod",
-        }
-    }
+    /// A `PodDisruptionBudget`.
+    Budget,
+    /// Any other object, e.g. the Job that controls a pod.
+    Other,
 }
 
 /// One object of the file.
@@ -165,26 +160,49 @@ fn documents(file: &str, text: &str) -> Result<Vec<Value>, LoadError> {
 /// The object with its `apiVersion` and `kind`, which are `implied` by a typed list. Errors if it is not one that we understand.
 pub(super) fn typed(mut raw: Value, implied: Option<Kind>) -> Result<(Kind, Value), String> {
     let Value::Object(fields) = &mut raw else {
-        return Err("not a map; only Node, Pod and List are understood".to_owned());
+        return Err("not a map; expected an object of Kubernetes".to_owned());
     };
-    let stated = fields.get("kind").filter(|kind| !kind.is_null()).map(|kind| kind.as_str().unwrap_or_default());
+    let stated = match fields.get("kind") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(kind)) if !kind.is_empty() => Some(kind.as_str()),
+        Some(_) if implied.is_none() => return Err("kind is not a string, or empty".to_owned()),
+        Some(_) => Some(""),
+    };
     let kind = match (stated, implied) {
         (None, Some(kind)) => kind,
         (Some("Node"), None | Some(Kind::Node)) => Kind::Node,
         (Some("Pod"), None | Some(Kind::Pod)) => Kind::Pod,
-        (Some(_), Some(kind)) => return Err(format!("an item of a {}List of another kind", kind.as_str())),
-        (_, None) => return Err("only Node, Pod and List are understood".to_owned()),
+        (Some(_), Some(Kind::Node)) => return Err("an item of a NodeList of another kind".to_owned()),
+        (Some(_), Some(_)) => return Err("an item of a PodList of another kind".to_owned()),
+        (None, None) => return Err("kind is absent; expected an object of Kubernetes".to_owned()),
+        (Some(list), None) if list.ends_with("List") && fields.contains_key("items") => {
+            return Err(format!("a {list} is not understood; write List, as kubectl prints it"));
+        }
+        (Some("PodDisruptionBudget"), None) => Kind::Budget,
+        (Some(_), None) => Kind::Other,
     };
-    if !matches!(fields.get("apiVersion").unwrap_or(&Value::Null), Value::Null | Value::String(_)) {
-        return Err("apiVersion is not a string".to_owned());
+    let version = match fields.get("apiVersion") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(version)) => Some(version.as_str()),
+        Some(_) => return Err("apiVersion is not a string".to_owned()),
+    };
+    let version = match (kind, version) {
+        (Kind::Node | Kind::Pod, None | Some("v1")) => "v1",
+        // The empty selector of `v1beta1` matches nothing, where that of `v1` matches all.
+        (Kind::Budget, None | Some("policy/v1")) => "policy/v1",
+        (Kind::Other, Some(version)) => version,
+        (Kind::Other, None) => return Err("apiVersion is absent".to_owned()),
+        // Other groups have kinds of the same name, `config.openshift.io/v1` a Node for one.
+        (Kind::Budget, Some(other)) => return Err(format!("apiVersion is {other:?}; expected \"policy/v1\"")),
+        (Kind::Node | Kind::Pod, Some(other)) => return Err(format!("apiVersion is {other:?}; expected \"v1\"")),
+    };
+    let version = json!(version);
+    fields.insert("apiVersion".to_owned(), version);
+    match kind {
+        Kind::Node => drop(fields.insert("kind".to_owned(), json!("Node"))),
+        Kind::Pod => drop(fields.insert("kind".to_owned(), json!("Pod"))),
+        Kind::Budget | Kind::Other => {}
     }
-    // Other groups have kinds of the same name, `config.openshift.io/v1` a Node for one.
-    match fields.get("apiVersion").and_then(Value::as_str) {
-        None | Some("v1") => {}
-        Some(other) => return Err(format!("apiVersion is {other:?}; only Node, Pod and List of \"v1\" are understood")),
-    }
-    fields.insert("apiVersion".to_owned(), json!("v1"));
-    fields.insert("kind".to_owned(), json!(kind.as_str()));
     Ok((kind, raw))
 }
 
@@ -216,8 +234,8 @@ pub(super) fn version(raw: &Value) -> Result<Option<u64>, String> {
 
 /// A UID in the form of a UUID, for an object that has none: the same for the same kind, name and `birth`, so that the same file
 /// gives the same output.
-pub(super) fn uid(kind: Kind, namespace: &str, name: &str, birth: u64) -> String {
-    let seed = format!("{}/{namespace}/{name}/{birth}", kind.as_str());
+pub(super) fn uid(kind: &str, namespace: &str, name: &str, birth: u64) -> String {
+    let seed = format!("{kind}/{namespace}/{name}/{birth}");
     let (high, low) = (fnv1a(&format!("high/{seed}")), fnv1a(&format!("low/{seed}")));
     // Version 8 (RFC 9562: vendor's own) and the variant of the RFC.
     let (third, fourth) = (high & 0xfff | 0x8000, low >> 48 & 0x3fff | 0x8000);
@@ -235,12 +253,12 @@ mod tests {
 
     #[test]
     fn a_derived_uid_has_the_form_of_a_uuid_and_differs_by_what_it_is_derived_from() {
-        let one = uid(Kind::Node, "", "gpu-07", 0);
-        assert_eq!(one, uid(Kind::Node, "", "gpu-07", 0));
+        let one = uid("Node", "", "gpu-07", 0);
+        assert_eq!(one, uid("Node", "", "gpu-07", 0));
         let lengths: Vec<_> = one.split('-').map(str::len).collect();
         assert_eq!(lengths, [8, 4, 4, 4, 12], "{one}");
         assert_eq!(&one[14..15], "8");
-        for other in [uid(Kind::Node, "", "gpu-08", 0), uid(Kind::Node, "", "gpu-07", 1), uid(Kind::Pod, "", "gpu-07", 0)] {
+        for other in [uid("Node", "", "gpu-08", 0), uid("Node", "", "gpu-07", 1), uid("Pod", "", "gpu-07", 0)] {
             assert_ne!(one, other);
         }
         assert_eq!(fnv1a("foobar"), 0x8594_4171_f739_67e8, "the vector of the FNV draft");

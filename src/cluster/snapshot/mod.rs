@@ -1,10 +1,12 @@
 //! The embedded cluster: the Nodes and Pods of a YAML file, in memory. For trying things out, for replays and for tests.
 //!
-//! It answers a patch as the real API server does, refusals included: what works here works there.
+//! It answers a patch or an eviction as the real API server does, refusals included: what works here works there.
 
+mod budget;
 mod load;
 mod patch;
 mod valid;
+mod workloads;
 
 #[cfg(test)]
 mod tests;
@@ -19,14 +21,16 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, exporter_pod, facts::pod_identity, node_facts};
+use super::{Cluster, ClusterError, LedgerError, LedgerWrite, StoredText, Workloads, node_facts, owner_object};
 use crate::{
-    locate::{ExporterPod, Inventory, NodeFacts, NodeName},
+    locate::{ExporterPod, Inventory, NodeFacts, NodeName, PodFacts, PodName},
     policy::{LedgerPlace, Selector},
 };
+use budget::Budget;
 use load::{Found, Kind};
 pub use load::{LoadError, Place};
 use patch::Refusal;
+use workloads::Documents;
 
 /// A cluster in memory. Every change is seen at once by all of its readers.
 pub struct SnapshotCluster {
@@ -40,8 +44,12 @@ pub struct SnapshotCluster {
 #[derive(Default)]
 struct Objects {
     nodes: BTreeMap<NodeName, Value>,
-    /// By namespace and name.
-    pods: BTreeMap<(String, String), Pod>,
+    pods: BTreeMap<PodName, Pod>,
+    budgets: Vec<Budget>,
+    /// All other objects, by apiVersion and kind, namespace and name.
+    others: BTreeMap<(String, String, String), Value>,
+    /// The evidence that is kept, by namespace.
+    documents: BTreeMap<String, Documents>,
     /// The ledger by its place: its version and its text.
     ledgers: BTreeMap<(String, String), (u64, String)>,
     /// The last resourceVersion given out; one counter for all objects, like etcd's revision.
@@ -49,19 +57,21 @@ struct Objects {
 }
 
 struct Pod {
-    labels: BTreeMap<String, String>,
+    raw: Value,
+    facts: PodFacts,
     /// `None` while it is not bound to a node.
     bound: Option<ExporterPod>,
 }
 
 impl SnapshotCluster {
-    /// A cluster from the text of a file: YAML documents of kind Node, Pod and List, as `kubectl get nodes,pods -A -o yaml`
-    /// prints them. `file` is for messages; of the annotations, those below `domain` become facts.
+    /// A cluster from the text of a file: YAML documents of Nodes, Pods and Lists, as `kubectl get nodes,pods -A -o yaml`
+    /// prints them; also of disruption budgets, which are obeyed, and of any other kind, e.g. the Jobs that control the pods.
+    /// `file` is for messages; of the nodes' annotations, those below `domain` become facts.
     ///
     /// Missing UIDs are derived from the name, missing resourceVersions counted on from the greatest in the file.
     ///
     /// # Errors
-    /// If the text is not YAML, holds anything but Nodes and Pods, an object twice or one that the API server would not accept,
+    /// If the text is not YAML, holds anything but objects, an object twice or one that the API server would not accept,
     /// or no node.
     pub fn load(file: &str, text: &str, domain: &str) -> Result<Self, LoadError> {
         let found = load::objects(file, text)?;
@@ -83,6 +93,7 @@ impl SnapshotCluster {
         if objects.nodes.is_empty() {
             return Err(LoadError::NoNodes { file: file.to_owned() });
         }
+        objects.expect();
         drop(objects);
         Ok(cluster)
     }
@@ -126,7 +137,7 @@ impl SnapshotCluster {
         Ok(())
     }
 
-    /// Create a Node or a Pod. Its resourceVersion is always a new one; its UID too if it has none, so that a node that comes
+    /// Create a Node, a Pod or another object. Its resourceVersion is always a new one; its UID too if it has none, so that a node that comes
     /// back under its old name is another node.
     ///
     /// # Errors
@@ -140,6 +151,7 @@ impl SnapshotCluster {
         // The version that it will have: no earlier object of that name can have been created at it.
         let birth = objects.version + 1;
         self.add(&mut objects, kind, raw, birth)?;
+        objects.expect();
         self.changed();
         Ok(())
     }
@@ -157,9 +169,13 @@ impl SnapshotCluster {
     fn add(&self, objects: &mut Objects, kind: Kind, mut raw: Value, birth: u64) -> Result<(), String> {
         let text = |raw: &Value, path| raw.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (namespace, name) = (text(&raw, "/metadata/namespace"), text(&raw, "/metadata/name"));
+        let what = match kind {
+            Kind::Node | Kind::Pod => text(&raw, "/kind"),
+            Kind::Budget | Kind::Other => format!("{} {}", text(&raw, "/apiVersion"), text(&raw, "/kind")),
+        };
         if let Some(Value::Object(metadata)) = raw.get_mut("metadata") {
             if metadata.get("uid").is_none_or(Value::is_null) {
-                metadata.insert("uid".to_owned(), json!(load::uid(kind, &namespace, &name, birth)));
+                metadata.insert("uid".to_owned(), json!(load::uid(&what, &namespace, &name, birth)));
             }
             if metadata.get("resourceVersion").is_none_or(Value::is_null) {
                 objects.version += 1;
@@ -177,11 +193,25 @@ impl SnapshotCluster {
                 self.inventory.write().unwrap_or_else(PoisonError::into_inner).insert(facts);
             }
             Kind::Pod => {
-                let pod = pod_identity(&raw).map_err(|error| error.problem())?;
-                let Entry::Vacant(slot) = objects.pods.entry((pod.namespace, pod.name)) else {
+                let pod = Pod::read(raw)?;
+                let Entry::Vacant(slot) = objects.pods.entry(pod.facts.name.clone()) else {
                     return Err("there is another Pod of this name in its namespace".to_owned());
                 };
-                slot.insert(Pod { labels: pod.labels, bound: exporter_pod(&raw) });
+                slot.insert(pod);
+            }
+            Kind::Budget => {
+                let budget = Budget::read(&raw)?;
+                if objects.budgets.iter().any(|b| (&b.namespace, &b.name) == (&budget.namespace, &budget.name)) {
+                    return Err("there is another PodDisruptionBudget of this name in its namespace".to_owned());
+                }
+                objects.budgets.push(budget);
+            }
+            Kind::Other => {
+                owner_object(&raw).map_err(|error| error.problem())?;
+                let Entry::Vacant(slot) = objects.others.entry((what, namespace, name)) else {
+                    return Err("there is another object of this kind and name".to_owned());
+                };
+                slot.insert(raw);
             }
         }
         Ok(())
@@ -241,7 +271,7 @@ impl SnapshotCluster {
 
     fn select(&self, selectors: &[Selector]) -> Vec<ExporterPod> {
         let objects = self.lock();
-        let selected = objects.pods.values().filter(|pod| selectors.iter().any(|selector| selector.matches(&pod.labels)));
+        let selected = objects.pods.values().filter(|pod| selectors.iter().any(|selector| selector.matches(&pod.facts.labels)));
         selected.filter_map(|pod| pod.bound.clone()).collect()
     }
 }
@@ -276,6 +306,10 @@ impl Cluster for SnapshotCluster {
 
     fn write_ledger<'a>(&'a self, place: &'a LedgerPlace, write: LedgerWrite<'a>) -> BoxFuture<'a, Result<(), LedgerError>> {
         Box::pin(std::future::ready(self.write_over(place, write)))
+    }
+
+    fn workloads(&self) -> Option<&dyn Workloads> {
+        Some(self)
     }
 
     fn exporter_pods<'a>(&'a self, selectors: &'a [Selector]) -> BoxFuture<'a, Result<Vec<ExporterPod>, String>> {

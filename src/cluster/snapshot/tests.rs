@@ -87,18 +87,36 @@ fn missing_versions_and_uids_are_made_up_the_same_way_each_time() {
 }
 
 #[rstest]
-#[case("kind: ConfigMap\nmetadata: {name: c}\n", "document 1 (ConfigMap c): only Node, Pod and List are understood")]
-#[case("5\n", "document 1: not a map; only Node, Pod and List are understood")]
+#[case("kind: Job\nmetadata: {name: j}\n", "document 1 (Job j): apiVersion is absent")]
+#[case("kind: 5\nmetadata: {name: j}\n", "document 1: kind is not a string, or empty")]
+#[case(
+    "kind: JobList\nitems: []\n",
+    "document 1 (JobList without a name): a JobList is not understood; write List, as kubectl prints it"
+)]
+#[case("apiVersion: batch/v1\nkind: Job\n", "document 1 (Job without a name): metadata.name is absent; expected a string")]
+#[case(
+    "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n",
+    "document 2 (Job j): there is another object of this kind and name"
+)]
+#[case(
+    "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: b}\n",
+    "document 1 (PodDisruptionBudget b): apiVersion is \"policy/v1beta1\"; expected \"policy/v1\""
+)]
+#[case(
+    "kind: PodDisruptionBudget\nmetadata: {name: b}\nspec: {minAvailable: half}\n",
+    "document 1 (PodDisruptionBudget b): spec.minAvailable is \"half\"; expected a number or a percentage"
+)]
+#[case("5\n", "document 1: not a map; expected an object of Kubernetes")]
 #[case("kind: List\nitems: 5\n", "document 1 (List without a name): items is not a list")]
 #[case("kind: NodeList\nitems: [{kind: 5, metadata: {name: a}}]\n", "document 1, item 1: an item of a NodeList of another kind")]
-#[case("{}\n---\n", "document 1: only Node, Pod and List are understood")]
+#[case("{}\n---\n", "document 1: kind is absent; expected an object of Kubernetes")]
 #[case(
     "kind: PodList\nitems: [{kind: Node, metadata: {name: a}}]\n",
     "document 1, item 1 (Node a): an item of a PodList of another kind"
 )]
 #[case(
     "apiVersion: config.example.io/v1\nkind: Node\nmetadata: {name: a}\n",
-    "document 1 (Node a): apiVersion is \"config.example.io/v1\";"
+    "document 1 (Node a): apiVersion is \"config.example.io/v1\"; expected \"v1\""
 )]
 #[case(
     "kind: NodeList\nitems: [{metadata: {name: a}}, {metadata: {name: a}}]\n",

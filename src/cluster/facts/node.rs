@@ -1,36 +1,9 @@
-//! Objects as the API server gives them, reduced to facts. Lenient about what may be absent, strict about what our writes
-//! rest on: name, uid, resourceVersion, and the taints, whose list is written back whole.
+//! The facts of a Node.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use serde_json::Value;
 
-use serde_json::{Map, Value};
-
-use crate::locate::{ExporterPod, NodeFacts, NodeName, Taint};
-
-/// What a text must be. Only hand-written YAML gets this wrong (`value: 5`, `value: yes`), hence the advice.
-const TEXT: &str = "a string (in YAML: put it in quotes)";
-
-/// An object of the cluster that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{object}: {}", self.problem())]
-pub struct FactsError {
-    /// Kind and name as far as known, e.g. `Node gpu-node-07`.
-    pub object: String,
-    /// The path of the field, e.g. `spec.taints[2].key`.
-    pub field: String,
-    /// What stands there, e.g. `the number 5`.
-    pub found: String,
-    /// What should stand there.
-    pub expected: String,
-}
-
-impl FactsError {
-    /// The message without the object.
-    #[must_use]
-    pub fn problem(&self) -> String {
-        format!("{} is {}; expected {}", self.field, self.found, self.expected)
-    }
-}
+use super::{FactsError, Object, TEXT, ip};
+use crate::locate::{NodeFacts, NodeName, Taint};
 
 /// The facts of a Node. Of its annotations only those below `domain` are kept: the others may be large, and are not ours.
 ///
@@ -68,139 +41,42 @@ pub fn node_facts(raw: &Value, domain: &str) -> Result<NodeFacts, FactsError> {
             .filter_map(|a| ip(a.get("address")?))
             .collect(),
         gpus: gpus(&object),
+        whole_gpus: whole_gpus(&object),
     })
 }
 
 /// With the MIG strategy `single` both numbers count slices, and say nothing about GPUs. With time slicing the capacity counts shares;
 /// the label does not (<https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery>).
 fn gpus(object: &Object<'_>) -> Option<u32> {
-    let label = |name: &str| object.at("metadata.labels")?.get(name)?.as_str();
-    if label("nvidia.com/mig.strategy") == Some("single") {
+    if mig_strategy(object) == Some("single") {
         return None;
     }
-    let capacity = || object.at("status.capacity")?.get("nvidia.com/gpu")?.as_str();
-    label("nvidia.com/gpu.count").or_else(capacity)?.parse().ok()
+    gpu_label(object).or_else(|| gpu_capacity(object))
 }
 
-/// The facts of a Pod; `None` if it is not bound to a node, or has no name.
-#[must_use]
-pub fn exporter_pod(raw: &Value) -> Option<ExporterPod> {
-    let object = Object::new("Pod", raw);
-    let text = |field| object.at(field).and_then(Value::as_str);
-    let listed = object.list("status.podIPs").filter_map(|p| ip(p.get("ip")?));
-    let mut ips: Vec<IpAddr> = Vec::new();
-    // `podIP` repeats the first of `podIPs` (API reference, PodStatus); servers before dual stack fill only `podIP`.
-    for ip in listed.chain(object.at("status.podIP").and_then(ip)) {
-        if !ips.contains(&ip) {
-            ips.push(ip);
-        }
-    }
-    Some(ExporterPod {
-        namespace: text("metadata.namespace").unwrap_or("default").to_owned(),
-        name: text("metadata.name")?.to_owned(),
-        node: NodeName::parse(text("spec.nodeName")?).ok()?,
-        ips,
-    })
+fn whole_gpus(object: &Object<'_>) -> Option<u32> {
+    let capacity = gpu_capacity(object).filter(|n| *n > 0)?;
+    let slices = matches!(mig_strategy(object), Some("single" | "mixed"));
+    (!slices && gpu_label(object).is_none_or(|label| label == capacity)).then_some(capacity)
 }
 
-/// What a Pod is called and labelled, for those who look it up by either.
-#[derive(Debug)]
-pub(super) struct PodIdentity {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) labels: BTreeMap<String, String>,
+fn label<'a>(object: &Object<'a>, name: &str) -> Option<&'a str> {
+    object.at("metadata.labels")?.get(name)?.as_str()
 }
 
-/// The identity of a Pod. Errors if its name is missing, or one of its texts is not a string.
-pub(super) fn pod_identity(raw: &Value) -> Result<PodIdentity, FactsError> {
-    let object = Object::new("Pod", raw);
-    Ok(PodIdentity {
-        namespace: object.text("metadata.namespace")?.unwrap_or("default").to_owned(),
-        name: object.required("metadata.name")?.to_owned(),
-        labels: object.texts("metadata.labels")?,
-    })
+fn mig_strategy<'a>(object: &Object<'a>) -> Option<&'a str> {
+    label(object, "nvidia.com/mig.strategy")
 }
 
-fn ip(value: &Value) -> Option<IpAddr> {
-    value.as_str()?.parse().ok()
+fn gpu_label(object: &Object<'_>) -> Option<u32> {
+    label(object, "nvidia.com/gpu.count")?.parse().ok()
 }
 
-/// What stands in a field, in words that stay short whatever it is.
-fn describe(value: Option<&Value>) -> String {
-    match value {
-        None => "absent".to_owned(),
-        Some(Value::Null) => "null".to_owned(),
-        Some(Value::Bool(b)) => format!("the boolean {b}"),
-        Some(Value::Number(n)) => format!("the number {n}"),
-        Some(Value::String(s)) => format!("{:?}", s.chars().take(64).collect::<String>()),
-        Some(Value::Array(_)) => "a list".to_owned(),
-        Some(Value::Object(_)) => "a map".to_owned(),
-    }
-}
-
-/// An object being read; knows how to name itself in errors.
-struct Object<'a> {
-    kind: &'static str,
-    raw: &'a Value,
+fn gpu_capacity(object: &Object<'_>) -> Option<u32> {
+    object.at("status.capacity")?.get("nvidia.com/gpu")?.as_str()?.parse().ok()
 }
 
 impl<'a> Object<'a> {
-    fn new(kind: &'static str, raw: &'a Value) -> Self {
-        Self { kind, raw }
-    }
-
-    /// The value at a dotted path. `null` is the same as absent, as it is to the API server.
-    fn at(&self, field: &str) -> Option<&'a Value> {
-        field.split('.').try_fold(self.raw, |value, key| value.get(key)).filter(|v| !v.is_null())
-    }
-
-    fn error(&self, field: impl Into<String>, found: Option<&Value>, expected: impl Into<String>) -> FactsError {
-        let name = self.at("metadata.name").and_then(Value::as_str);
-        FactsError {
-            object: match name {
-                Some(name) => format!("{} {}", self.kind, name.chars().take(253).collect::<String>()),
-                None => format!("{} without a name", self.kind),
-            },
-            field: field.into(),
-            found: describe(found),
-            expected: expected.into(),
-        }
-    }
-
-    fn text(&self, field: &str) -> Result<Option<&'a str>, FactsError> {
-        let Some(value) = self.at(field) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.error(field, Some(value), TEXT))
-    }
-
-    fn required(&self, field: &str) -> Result<&'a str, FactsError> {
-        self.text(field)?
-            .filter(|text| !text.is_empty())
-            .ok_or_else(|| self.error(field, self.at(field), "a string that is not empty"))
-    }
-
-    fn boolean(&self, field: &str) -> Result<bool, FactsError> {
-        let Some(value) = self.at(field) else { return Ok(false) };
-        value.as_bool().ok_or_else(|| self.error(field, Some(value), "true or false"))
-    }
-
-    fn map(&self, field: &str) -> Result<Option<&'a Map<String, Value>>, FactsError> {
-        let Some(value) = self.at(field) else { return Ok(None) };
-        value.as_object().map(Some).ok_or_else(|| self.error(field, Some(value), "a map"))
-    }
-
-    fn texts(&self, field: &str) -> Result<BTreeMap<String, String>, FactsError> {
-        let entries = self.map(field)?.into_iter().flatten();
-        let entry = |(key, value): (&String, &Value)| match value {
-            Value::String(text) => Ok((key.clone(), text.clone())),
-            other => Err(self.error(format!("{field}[{key:?}]"), Some(other), TEXT)),
-        };
-        entries.map(entry).collect()
-    }
-
-    fn list(&self, field: &str) -> impl Iterator<Item = &'a Value> {
-        self.at(field).and_then(Value::as_array).into_iter().flatten()
-    }
-
     /// The field manager that owns a field, by `metadata.managedFields`; the latest of several.
     fn manager_of(&self, parent: &str, field: &str) -> Option<String> {
         let text = |entry: &'a Value, key: &str| entry.get(key).and_then(Value::as_str);
@@ -239,7 +115,8 @@ impl<'a> Object<'a> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use std::net::IpAddr;
+
     use rstest::rstest;
     use serde_json::json;
 
@@ -298,6 +175,29 @@ mod tests {
     }
 
     #[rstest]
+    #[case::labelled(&[("nvidia.com/gpu.count", "8")], "8", Some(8), Some(8))]
+    #[case::only_the_capacity(&[], "8", Some(8), Some(8))]
+    #[case::shares(&[("nvidia.com/gpu.count", "8")], "80", Some(8), None)]
+    #[case::one_is_not_allocated(&[("nvidia.com/gpu.count", "8")], "7", Some(8), None)]
+    #[case::slices(&[("nvidia.com/gpu.count", "8"), ("nvidia.com/mig.strategy", "single")], "56", None, None)]
+    #[case::some_are_sliced(&[("nvidia.com/gpu.count", "8"), ("nvidia.com/mig.strategy", "mixed")], "8", Some(8), None)]
+    #[case::none(&[], "0", Some(0), None)]
+    fn gpus_are_counted_and_told_from_shares_and_slices(
+        #[case] labels: &[(&str, &str)],
+        #[case] capacity: &str,
+        #[case] gpus: Option<u32>,
+        #[case] whole: Option<u32>,
+    ) {
+        let mut raw = node();
+        for (key, value) in labels {
+            raw["metadata"]["labels"][*key] = json!(value);
+        }
+        raw["status"]["capacity"] = json!({ "nvidia.com/gpu": capacity });
+        let facts = node_facts(&raw, DOMAIN).unwrap();
+        assert_eq!((facts.gpus, facts.whole_gpus), (gpus, whole));
+    }
+
+    #[rstest]
     #[case("/metadata/name", json!("Gpu_7"), r#"Node Gpu_7: metadata.name is "Gpu_7"; expected an RFC 1123"#)]
     #[case("/metadata/name", json!(7), "Node without a name: metadata.name is the number 7; expected a string (in YAML")]
     #[case("/metadata/uid", json!(null), "Node gpu-07: metadata.uid is absent; expected a string that is not empty")]
@@ -316,59 +216,5 @@ mod tests {
         *raw.pointer_mut(at).unwrap() = value;
         let error = node_facts(&raw, DOMAIN).unwrap_err().to_string();
         assert!(error.starts_with(message), "{error}");
-    }
-
-    #[test]
-    fn an_exporter_pod_has_each_address_once() {
-        let pod = json!({
-            "metadata": {"namespace": "gpu-operator", "name": "dcgm-x"}, "spec": {"nodeName": "gpu-07"},
-            "status": {"podIP": "10.244.7.5", "podIPs": [{"ip": "10.244.7.5"}, {"ip": "fd00::5"}, {}, 5]},
-        });
-        let facts = exporter_pod(&pod).unwrap();
-        assert_eq!(facts.ips, ["10.244.7.5".parse::<IpAddr>().unwrap(), "fd00::5".parse().unwrap()]);
-        assert_eq!((facts.namespace.as_str(), facts.name.as_str(), facts.node.as_str()), ("gpu-operator", "dcgm-x", "gpu-07"));
-        assert_eq!(exporter_pod(&json!({"metadata": {"name": "waiting"}, "spec": {}})), None);
-    }
-
-    fn json_value() -> impl Strategy<Value = Value> {
-        let key = prop::sample::select(vec![
-            "metadata",
-            "spec",
-            "status",
-            "name",
-            "uid",
-            "resourceVersion",
-            "labels",
-            "annotations",
-            "taints",
-            "key",
-            "effect",
-            "addresses",
-            "podIPs",
-            "nodeName",
-        ]);
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            "[a-zé.]{0,4}".prop_map(Value::from),
-        ];
-        leaf.prop_recursive(5, 64, 6, move |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map(key.clone().prop_map(str::to_owned), inner, 0..6)
-                    .prop_map(|m| Value::Object(m.into_iter().collect())),
-            ]
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn no_json_makes_it_panic(raw in json_value()) {
-            if let Err(error) = node_facts(&raw, DOMAIN) {
-                prop_assert!(!error.to_string().is_empty());
-            }
-            drop(exporter_pod(&raw));
-        }
     }
 }
