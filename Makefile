@@ -1,15 +1,20 @@
 # A thin layer over cargo: what a target runs is all there is to it.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench lint
+.PHONY: help demo demo-recovery test soak bench lint
 
 # How many times more random cases `make soak` runs than `make test`.
 SOAK ?= 20
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## see it work: a fault, the isolation and the release, on an embedded cluster
 	cargo run --locked --quiet -- demo
+
+# What it needs must be there, as in CI.
+demo-recovery: export CI = true
+demo-recovery: ## see a training run survive a GPU's loss, on the real programs of Kubernetes, Prometheus and Alertmanager
+	cargo test --locked --quiet --test recovery -- --nocapture
 
 test: ## all tests; needs nothing but Rust and a C compiler
 	cargo test --locked

@@ -1,6 +1,9 @@
 //! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are labels of one gauge only.
 
+mod evictions;
 mod labels;
+#[cfg(test)]
+mod tests;
 mod verdicts;
 
 use std::{
@@ -21,6 +24,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use evictions::Evictions;
 use labels::{ByAction, ByCall, ByCode, ByNode, ByNodeAlone, ByOutcome, ByReason, ByResult, ByState, call_seconds};
 pub(crate) use labels::{EventResult, LedgerResult, PullResult};
 use verdicts::Verdicts;
@@ -46,6 +50,7 @@ pub struct Metrics {
     parked: Gauge,
     parked_dropped: Counter,
     actions: Family<ByAction, Counter>,
+    evictions: Evictions,
     write_failures: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
     records_unusable: Gauge,
@@ -92,6 +97,7 @@ impl Metrics {
             parked: Gauge::default(),
             parked_dropped: Counter::default(),
             actions: Family::default(),
+            evictions: Evictions::default(),
             write_failures: Family::default(),
             nodes: Family::default(),
             records_unusable: Gauge::default(),
@@ -116,6 +122,13 @@ impl Metrics {
             reload_time: Gauge::default(),
             registry: Registry::default(),
         };
+        m.register(&mut registry);
+        m.begin_series();
+        Self { registry, ..m }
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let m = self;
         // Counters are registered without `_total`, which the encoder adds.
         registry.register("webhook_requests", "Webhook requests by the code they were answered with", m.requests.clone());
         registry.register("alerts_received", "Alerts received, invalid ones included", m.alerts_received.clone());
@@ -125,6 +138,7 @@ impl Metrics {
         registry.register("alerts_parked", "Alerts kept in memory to be tried again", m.parked.clone());
         registry.register("alerts_parked_dropped", "Parked alerts forgotten for want of room", m.parked_dropped.clone());
         registry.register("actions", "Changes of a node's effective action", m.actions.clone());
+        m.evictions.register(registry);
         registry.register("node_write_failures", "Nodes that could not be read or written, by reason", m.write_failures.clone());
         registry.register("nodes", "Nodes by state", m.nodes.clone());
         registry.register("claims", "Claims on record, by state", m.claims.clone());
@@ -178,9 +192,7 @@ impl Metrics {
             "When the configuration was last loaded",
             m.reload_time.clone(),
         );
-        m.verdicts.register(&mut registry);
-        m.begin_series();
-        Self { registry, ..m }
+        m.verdicts.register(registry);
     }
 
     /// Series exist from the start, so that an increase from nothing is seen.
@@ -247,6 +259,10 @@ impl Metrics {
 
     pub(crate) fn action(&self, action: &'static str, policy: &str) {
         self.actions.get_or_create(&ByAction { action, policy: policy.to_owned() }).inc();
+    }
+
+    pub(crate) fn evicted(&self, answer: &'static str) {
+        self.evictions.answered(answer);
     }
 
     pub(crate) fn write_failed(&self, reason: &'static str) {
@@ -349,7 +365,8 @@ impl Metrics {
     /// The text of `/metrics`. Gauges are set from the state as it is now.
     #[must_use]
     pub fn render(&self, engine: &crate::engine::Engine) -> String {
-        let Census { states, claims, busy, parked, unusable } = engine.census();
+        let Census { states, claims, pods, busy, parked, unusable } = engine.census();
+        self.evictions.stand(&pods);
         self.records_unusable.set(i64::try_from(unusable).unwrap_or(i64::MAX));
         for (state, count) in claims {
             self.claims.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -364,8 +381,7 @@ impl Metrics {
             }
         }
         for (state, count) in states {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.nodes.get_or_create(&ByState { state: state.as_str() }).set(count);
+            self.nodes.get_or_create(&ByState { state: state.as_str() }).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.parked.set(i64::try_from(parked).unwrap_or(i64::MAX));
         let mut text = String::new();

@@ -21,7 +21,10 @@ use gpu_quarantine::{
     locate::{ExporterPod, Inventory, NodeFacts, NodeName},
     metrics::Metrics,
     policy::{self, Selector},
-    quarantine::{NodeState, Outcome},
+    quarantine::{
+        NodeState, Outcome,
+        eviction::{EvicteeState, EvictionAnswer},
+    },
     server::App,
 };
 use serde_json::{Value, json};
@@ -239,6 +242,10 @@ fn the_tables_of_outcomes_and_states_are_complete_and_name_nothing_else() {
     assert_eq!(first_cells(&operations, "## Outcomes of an alert"), outcomes);
     let states = NodeState::ALL.iter().map(|s| s.as_str().to_owned()).collect();
     assert_eq!(first_cells(&operations, "## States of a node"), states);
+    let answers = EvictionAnswer::ALL.iter().map(|answer| (*answer).to_owned()).collect();
+    assert_eq!(first_cells(&operations, "### What was answered"), answers);
+    let pods = EvicteeState::ALL.iter().map(|s| s.as_str().to_owned()).collect();
+    assert_eq!(first_cells(&operations, "### States of a pod"), pods);
 }
 
 #[test]

@@ -28,6 +28,8 @@ fn a_cluster_file_is_listed_and_its_nodes_are_shown() {
     assert!(shown.starts_with("Node gpu-node-07 is free: we keep nothing away from it.\n"), "{shown}");
     let json: Value = serde_json::from_str(&run(&on_prod_a(&["show", "gpu-node-07", "--output", "json"])).well()).unwrap();
     assert_eq!((&json["name"], &json["state"]), (&"gpu-node-07".into(), &"free".into()));
+    let none = run(&on_prod_a(&["show", "gpu-node-07", "--evidence"])).failed(1);
+    assert!(none.starts_with("node gpu-node-07 has no evidence on record"), "{none}");
 }
 
 #[test]

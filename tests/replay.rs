@@ -116,6 +116,50 @@ fn evidence_that_is_stated_releases_a_node_ten_minutes_after_the_fault_is_gone()
     insta::assert_snapshot!("replay-evidence", whole);
 }
 
+const EVICTION: [&str; 5] =
+    ["replay", "--config.file", "fixtures/eviction/config.yaml", "--cluster", "fixtures/eviction/cluster.yaml"];
+const EVICTED: &str = "fixtures/eviction/expected.json";
+
+/// A rank of a Job goes; a budget, a policy of failures, a protection and a missing label each keep a pod, and a DaemonSet's is not
+/// worth a word.
+#[test]
+fn an_eviction_is_told_pod_by_pod_with_who_is_left_and_why() {
+    let steps = ["fixtures/eviction/01-gpu-lost.json", "+1m", "+10m"];
+    let text = run(&[&EVICTION as &[&str], &steps].concat()).well();
+    insta::assert_snapshot!("replay-eviction", text);
+    let json = [&EVICTION as &[&str], &["--output", "json"], &steps].concat();
+    if env::var_os("GPU_QUARANTINE_BLESS").is_some() {
+        fs::write(root().join(EVICTED), run(&json).well()).unwrap();
+    }
+    let ran = run(&[&json as &[&str], &["--expect", EVICTED]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+#[test]
+fn the_json_of_an_eviction_has_each_pod_and_where_it_stands() {
+    let ran = run(&[&EVICTION as &[&str], &["--output", "json", "fixtures/eviction/01-gpu-lost.json", "+1m"]].concat());
+    let json: Value = serde_json::from_str(&ran.well()).unwrap();
+    let told = |at: usize| {
+        let step = &json["steps"][at];
+        let pods: Vec<String> = step["pods"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|pod| format!("{} {}", pod["pod"].as_str().unwrap(), pod["outcome"].as_str().unwrap()))
+            .collect();
+        (step["action"].as_str().unwrap().to_owned(), pods)
+    };
+    assert_eq!(told(0), ("isolate".to_owned(), Vec::new()), "first it is isolated");
+    let asked = ["team-a/llm-0 accepted", "team-b/chat-5d9c-x2x4t blocked"].map(str::to_owned).to_vec();
+    assert_eq!(told(2), ("evict".to_owned(), asked));
+    let eviction = &json["nodes"][0]["eviction"];
+    let states: Vec<&str> = eviction["pods"].as_array().unwrap().iter().map(|pod| pod["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["gone", "left", "blocked"]);
+    assert!(json["nodes"][1].get("eviction").is_none(), "a pod of the Job on another node is not touched");
+    let evidence = eviction["evidence"].as_str().unwrap();
+    assert!(evidence.starts_with("gpu-quarantine-evidence-gpu-1-"), "{evidence}");
+}
+
 #[test]
 fn a_file_of_evidence_that_cannot_be_read_is_told_with_its_place() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,6 +4,10 @@
 
 #[path = "webhook/claims.rs"]
 mod claims;
+#[path = "webhook/eviction_aids.rs"]
+mod eviction_aids;
+#[path = "webhook/evictions.rs"]
+mod evictions;
 #[path = "webhook/failures.rs"]
 mod failures;
 #[path = "webhook/fleet.rs"]

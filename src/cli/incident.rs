@@ -125,21 +125,21 @@ impl Incident {
         self.advance_to(until).await;
     }
 
-    /// Let time pass until then. Timers fire when they are due, and evidence is asked for at its interval.
+    /// Let time pass until then. Timers fire when they are due, pods are asked to leave, and evidence is asked for at its interval.
     pub(super) async fn advance_to(&mut self, until: Timestamp) {
         loop {
-            let due = self.engine.next_due().filter(|due| *due <= until);
-            let round = self.next_round().filter(|round| *round <= until);
-            match (due, round) {
-                (None, None) => break,
-                (Some(due), round) if round.is_none_or(|round| due <= round) => {
-                    self.clock.advance_to(due);
-                    self.engine.run_due().await;
-                }
-                (_, round) => {
-                    self.clock.advance_to(round.unwrap_or(until));
-                    self.ask().await;
-                }
+            let due = self.engine.next_due();
+            let eviction = self.engine.next_eviction();
+            let round = self.next_round();
+            let Some(next) = [due, eviction, round].into_iter().flatten().min().filter(|next| *next <= until) else { break };
+            self.clock.advance_to(next);
+            // At the same moment, a release comes before whatever it makes needless.
+            if due == Some(next) {
+                self.engine.run_due().await;
+            } else if eviction == Some(next) {
+                self.engine.run_evictions().await;
+            } else {
+                self.ask().await;
             }
         }
         self.clock.advance_to(until);
@@ -159,7 +159,7 @@ impl Incident {
     /// What was shown of a node, by a recording.
     pub(super) async fn take_shown(&mut self, node: NodeName, shown: Shown) {
         drop(self.engine.questions());
-        self.engine.take_shown(vec![(node, shown)]);
+        self.engine.take_shown(&node, shown);
         self.engine.run_due().await;
     }
 
@@ -170,11 +170,10 @@ impl Incident {
 
     async fn ask(&mut self) {
         let questions = self.engine.questions();
-        let shown = questions.into_iter().map(|(question, _)| {
+        for (question, _) in questions {
             let shown = judge(&question, &self.stated.answer(&question));
-            (question.node, shown)
-        });
-        self.engine.take_shown(shown.collect());
+            self.engine.take_shown(&question.node, shown);
+        }
         let interval = self.engine.config().prometheus.as_ref().map(|p| p.poll_interval).unwrap_or_default();
         self.next_round = self.now() + interval.max(Duration::from_secs(1));
         self.engine.run_due().await;

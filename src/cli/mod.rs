@@ -1,6 +1,7 @@
 //! The commands, one module each, and what they share: flags, files, exit codes.
 
 mod demo;
+mod evicting;
 mod explain;
 mod incident;
 mod keeping;

@@ -363,6 +363,11 @@ impl Timeline {
         for step in &steps {
             let by = step.policy.as_ref().map(|p| format!(" (policy {p})")).unwrap_or_default();
             self.line(step.at, &format!("{} {}{by}: {}", step.action.to_uppercase(), step.node, step.reason));
+            let names: Vec<String> = step.pods.iter().map(|pod| pod.pod.to_string()).collect();
+            let width = names.iter().map(String::len).max().unwrap_or_default();
+            for (name, pod) in names.iter().zip(&step.pods) {
+                self.detail(format!("{name:width$}  {:<12}  {}", pod.outcome, pod.reason).trim_end());
+            }
         }
         steps
     }

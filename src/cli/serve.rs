@@ -20,6 +20,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     Failure, LiveSources,
+    evicting::{LiveAids, evict_for_ever},
     keeping::{keep_for_ever, read_at_start},
     load_config, load_snapshot,
     proving::prove_for_ever,
@@ -123,6 +124,9 @@ fn log_step(step: &Step) {
         node = %step.node, action = step.action, policy = step.policy.as_deref().unwrap_or_default(), reason = %step.reason,
         "The action on a node changed."
     );
+    for pod in &step.pods {
+        tracing::info!(node = %step.node, pod = %pod.pod, outcome = pod.outcome, reason = %pod.reason, "What became of a pod of an isolated node.");
+    }
 }
 
 fn log_notice(notice: &Notice) {
@@ -154,7 +158,7 @@ pub(super) fn assemble(
     metrics.expect_policies(&config);
     metrics.reloaded(Some(clock.now()));
     let engine = Engine::new(cluster, config, clock, Arc::clone(&metrics), sink);
-    let engine = engine.after_a_pull();
+    let engine = engine.after_a_pull().aided(Arc::new(LiveAids { metrics: Arc::clone(&metrics) }));
     let mut engine = if mode == Mode::Observe { engine.observing() } else { engine };
     if let Some(recording) = recording.clone() {
         engine = engine.telling_foreign(Box::new(move |change| recording.foreign(&change, SystemClock.now())));
@@ -316,6 +320,7 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
     let mut ticks = tokio::spawn(tick(Arc::clone(&engine)));
     let mut pulls = tokio::spawn(pull_for_ever(Arc::clone(&engine), Arc::clone(&app.metrics), recording.clone()));
     let mut proofs = tokio::spawn(prove_for_ever(Arc::clone(&engine), Arc::clone(&app.metrics), recording.clone()));
+    let mut evictions = tokio::spawn(evict_for_ever(Arc::clone(&engine)));
     let mut ledger = tokio::spawn(keep_for_ever(engine));
     tracing::info!(%address, "Listening for alerts.");
 
@@ -334,6 +339,9 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
             ended = &mut proofs => {
                 return Err(Failure::unreachable(format!("evidence is no longer asked for, and nothing would be released: {ended:?}")));
             }
+            ended = &mut evictions => {
+                return Err(Failure::unreachable(format!("evictions ended by themselves, and pods would stay on isolated nodes: {ended:?}")));
+            }
             ended = &mut ledger => {
                 return Err(Failure::unreachable(format!("the ledger is no longer kept, and a pause would not be heard of: {ended:?}")));
             }
@@ -346,10 +354,10 @@ async fn serve(args: Args, config: Config) -> Result<(), Failure> {
         }
     }
     tracing::info!("Stopping: finishing what is in flight.");
-    ticks.abort();
-    pulls.abort();
-    proofs.abort();
-    ledger.abort();
+    // Evictions that go on are finished, or found on record.
+    for task in [&ticks, &pulls, &proofs, &evictions, &ledger] {
+        task.abort();
+    }
     let events = beside.map(|(watch, events)| {
         watch.abort();
         events

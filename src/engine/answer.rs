@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::steps::PodStep;
 use crate::{
     alert::{Alert, Fingerprint, InvalidAlert},
     locate::NodeName,
@@ -79,7 +80,7 @@ pub struct Step {
     pub at: Timestamp,
     /// The node.
     pub node: NodeName,
-    /// `isolate`, `release`, `refuse` or `none`.
+    /// `isolate`, `evict`, `release`, `refuse` or `none`.
     pub action: &'static str,
     /// The policy behind it.
     pub policy: Option<String>,
@@ -87,6 +88,9 @@ pub struct Step {
     pub reason: String,
     /// The merge patch that was applied.
     pub patch: Option<Value>,
+    /// What became of its pods, if something did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<PodStep>,
 }
 
 impl Step {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::PoisonError};
 
 use super::{Busy, Engine, lock};
-use crate::quarantine::{NodeState, NodeView};
+use crate::quarantine::{NodeState, NodeView, eviction::EvicteeState};
 
 /// Nodes that a metric names at most.
 const BUSY_SHOWN: usize = 500;
@@ -15,6 +15,8 @@ pub(crate) struct Census {
     pub(crate) states: BTreeMap<NodeState, usize>,
     /// How many claims are in each state.
     pub(crate) claims: [(&'static str, usize); 3],
+    /// How many pods of isolated nodes are in each state of their eviction.
+    pub(crate) pods: [(EvicteeState, usize); 8],
     /// Nodes that are not free, as many as a metric may name.
     pub(crate) busy: Vec<Busy>,
     /// How many alerts are parked.
@@ -66,6 +68,7 @@ impl Engine {
         Census {
             states: fleet.states(),
             claims: fleet.claims(),
+            pods: fleet.pods(),
             busy: fleet.busy(BUSY_SHOWN),
             parked,
             unusable: fleet.unusable(),

@@ -9,7 +9,11 @@ use crate::{
     locate::NodeName,
     notice::Reason,
     policy::GuardLimits,
-    quarantine::{ClaimState, NodeState, NodeView, Slots, limit},
+    quarantine::{
+        ClaimState, NodeState, NodeView, Slots,
+        eviction::{EvicteeState, Restart},
+        limit,
+    },
 };
 
 /// A node that is not free.
@@ -34,6 +38,10 @@ struct Entry {
     claims: [usize; 3],
     /// Whether the sender of an alert on it may never tell its end.
     unconfirmed: bool,
+    /// The groups that were restarted from it.
+    restarts: Vec<Restart>,
+    /// The states of its pods, and the groups of those that are on their way out.
+    pods: Vec<(EvicteeState, Option<String>)>,
     /// What lasts on this node, and whether people were told of it.
     lasting: Option<(Reason, bool)>,
 }
@@ -90,6 +98,8 @@ impl Fleet {
             in_scope: view.in_scope,
             claims: [ClaimState::Firing, ClaimState::Cleared, ClaimState::Released]
                 .map(|state| view.claims.iter().filter(|c| c.state == state).count()),
+            restarts: view.restarts.clone(),
+            pods: view.eviction.iter().flat_map(|e| &e.pods).map(|p| (p.state, p.is_going().then(|| p.group.clone()))).collect(),
             unconfirmed: view.claims.iter().any(|c| c.unconfirmed),
             lasting: lasting(view).map(|reason| (reason, told == Some((reason, true)))),
         };
@@ -201,6 +211,27 @@ impl Fleet {
     /// How many nodes have a record that cannot be used.
     pub(super) fn unusable(&self) -> usize {
         self.nodes.values().filter(|e| matches!(e.lasting, Some((Reason::RecordUnreadable, _)))).count()
+    }
+
+    /// The groups that were restarted by us, on any node.
+    pub(super) fn restarts(&self) -> Vec<Restart> {
+        self.nodes.values().flat_map(|e| &e.restarts).cloned().collect()
+    }
+
+    /// How many pods of each group are on their way out of other nodes than this.
+    pub(super) fn going(&self, but: &NodeName) -> BTreeMap<String, u64> {
+        let mut going = BTreeMap::new();
+        let others = self.nodes.iter().filter(|(name, _)| *name != but);
+        for group in others.flat_map(|(_, e)| &e.pods).filter_map(|(_, group)| group.as_ref()) {
+            *going.entry(group.clone()).or_default() += 1;
+        }
+        going
+    }
+
+    /// How many pods on record stand in each state.
+    pub(super) fn pods(&self) -> [(EvicteeState, usize); 8] {
+        let count = |state| self.nodes.values().flat_map(|e| &e.pods).filter(|(s, _)| *s == state).count();
+        EvicteeState::ALL.map(|state| (state, count(state)))
     }
 
     /// Whether the node has a claim that fires.

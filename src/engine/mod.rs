@@ -8,6 +8,7 @@ mod census;
 mod clock;
 mod damper;
 mod deliver;
+mod eviction;
 mod evidence;
 mod fleet;
 mod health;
@@ -17,8 +18,10 @@ mod notices;
 mod parked;
 mod plan;
 mod pull;
+mod refresh;
 mod reload;
 mod shadow;
+mod steps;
 mod tally;
 
 use std::{
@@ -36,22 +39,23 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
+pub use eviction::{Aids, Turn};
 pub use notices::NoticeSink;
 pub use plan::Plan;
 pub use pull::{LastPull, Pulled};
 pub use reload::ReloadRefused;
+pub use steps::PodStep;
 
 use crate::{
-    alert::Alert,
     cluster::Cluster,
     locate::{NodeFacts, NodeName},
     metrics::Metrics,
-    notice::{self, Notice},
     policy::Config,
-    quarantine::{Heard, NodeView, Told},
+    quarantine::{Heard, Told},
 };
 pub(crate) use census::Census;
 use damper::Damper;
+use eviction::Agenda;
 use evidence::Evidence;
 pub(crate) use fleet::Busy;
 use fleet::Fleet;
@@ -96,6 +100,14 @@ pub struct Engine {
     /// Nodes on which nothing is begun, by the last pull, and why.
     vetoed: Mutex<BTreeMap<NodeName, String>>,
     evidence: Mutex<Evidence>,
+    /// Whose pods are looked at when. Shared with the calls to pods.
+    evictions: Arc<Mutex<Agenda>>,
+    /// Held while an eviction is planned and put on record.
+    planning: tokio::sync::Mutex<()>,
+    /// How many nodes are emptied at once.
+    evicting: tokio::sync::Semaphore,
+    evictions_moved: Arc<tokio::sync::Notify>,
+    aids: Option<Arc<dyn Aids>>,
     book: Mutex<Book>,
     labelled: Mutex<Labelled>,
     /// Held while the ledger is read and written.
@@ -152,6 +164,11 @@ impl Engine {
             recent: Mutex::default(),
             vetoed: Mutex::default(),
             evidence: Mutex::default(),
+            evictions: Arc::default(),
+            planning: tokio::sync::Mutex::default(),
+            evicting: tokio::sync::Semaphore::new(eviction::AT_ONCE),
+            evictions_moved: Arc::default(),
+            aids: None,
             book: Mutex::new(book),
             labelled: Mutex::default(),
             ledger_turn: tokio::sync::Mutex::default(),
@@ -232,92 +249,6 @@ impl Engine {
         let last = taken.wait_for(|last| last.as_ref().is_some_and(|last| last.begun >= now)).await;
         // The sender is ours, so it is there.
         last.ok().and_then(|last| last.clone())
-    }
-
-    /// Take in what changed on the nodes since they were last looked at. Parked alerts are tried again if nodes came or went.
-    pub async fn refresh(&self) {
-        if self.look_at_all(false).await {
-            self.retry_parked().await;
-        }
-        self.admit_waiting().await;
-        self.timers.notify_one();
-    }
-
-    /// Try parked alerts again.
-    pub async fn retry_parked(&self) {
-        let parked = lock(&self.parked).all();
-        if !parked.is_empty() {
-            let alerts: Vec<&Alert> = parked.iter().collect();
-            self.take(&alerts, None).await;
-        }
-    }
-
-    /// Count what the isolation of a node came to, if it is over, and tell if a person ended it by command. What is only decided and
-    /// never written withholds nothing.
-    fn count(&self, node: &NodeFacts, view: &NodeView, now: Timestamp) -> Option<Notice> {
-        if self.shadow.is_some() {
-            return None;
-        }
-        let mut tally = lock(&self.tally);
-        tally.see(node, view, &self.metrics).map(|episode| notice::released_by_command(view, episode, now))
-    }
-
-    /// Whether nodes came or went.
-    async fn look_at_all(&self, even_unchanged: bool) -> bool {
-        if !self.cluster.ready() {
-            return false;
-        }
-        let (config, now) = (self.config(), self.clock.now());
-        let mut to_decide = Vec::new();
-        let mut notices = Vec::new();
-        let others;
-        let mut foreign = Vec::new();
-        {
-            // Both at once: else a write in between would be overwritten here by what was before it.
-            let nodes = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
-            let mut fleet = lock(&self.fleet);
-            let mut gone: BTreeSet<NodeName> = fleet.names().into_iter().collect();
-            let known = gone.len();
-            for node in nodes.iter() {
-                gone.remove(&node.name);
-                if even_unchanged || !fleet.has_seen(&node.name, &node.resource_version) {
-                    let view = match &self.shadow {
-                        Some(shadow) => self.view(&lock(shadow).over(node, &config), &config, now),
-                        None => self.view(node, &config, now),
-                    };
-                    self.note_in_ledger(node, &view, now);
-                    if !fleet.has_seen(&node.name, &node.resource_version) {
-                        foreign.push(Foreign::Is(Arc::clone(node)));
-                    }
-                    fleet.update(&view, &node.resource_version);
-                    notices.extend(self.count(node, &view, now));
-                    if let Some(reason) = fleet.tell(&node.name) {
-                        notices.extend(notices::lasting(reason, node, &view, &config, now));
-                    }
-                    if view.isolated || !view.claims.is_empty() {
-                        to_decide.push(node.name.clone());
-                    }
-                }
-            }
-            others = !gone.is_empty() || known != nodes.len();
-            for name in gone {
-                fleet.remove(&name);
-                lock(&self.tally).forget(&name);
-                foreign.push(Foreign::Gone(name));
-            }
-        }
-        if let Some(sink) = &self.foreign
-            && self.ready()
-        {
-            foreign.into_iter().for_each(sink);
-        }
-        self.counted.store(true, Ordering::Release);
-        for notice in notices {
-            self.tell(notice, &config);
-        }
-        self.decide_again(&to_decide).await;
-        self.take_over_heirs().await;
-        others
     }
 
     /// Carry out what is due: hold-downs that are over.

@@ -5,6 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
+use serde_json::Value;
+
 use super::{Engine, answer::Step, damper::PutOff, lock, notices};
 use crate::{
     alert::Status,
@@ -18,6 +21,17 @@ use crate::{
 /// How often a node is read and decided again before the delivery is given back. With 20 writers on one node the unluckiest
 /// needed 12 tries (measured on a real API server).
 const TRIES: u32 = 16;
+
+/// What became of a write to one node.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// The node is so now, under this configuration; perhaps nothing was to be written.
+    As(Box<NodeFacts>, Arc<Config>),
+    /// The node is not there any more.
+    Gone,
+    /// It could not be read or written.
+    Failed,
+}
 
 /// What the work on one node came to.
 #[derive(Debug)]
@@ -40,18 +54,89 @@ impl Done {
 impl Engine {
     /// Decide about one node and carry it out. At most one worker is on a node at a time.
     pub(super) async fn work_on(&self, name: &NodeName, heard: &[Heard<'_>], told: Told<'_>) -> Done {
+        let done = self.alone(name, self.decide_and_write(name, heard, told)).await;
+        lock(&self.fleet).unreserve(name);
+        done
+    }
+
+    /// Do something while nobody else of this process works on the node.
+    async fn alone<T>(&self, name: &NodeName, work: impl Future<Output = T>) -> T {
         let worker = Arc::clone(lock(&self.workers).entry(name.clone()).or_default());
         let done = {
             let _alone = worker.lock().await;
-            self.decide_and_write(name, heard, told).await
+            work.await
         };
-        lock(&self.fleet).unreserve(name);
         let mut workers = lock(&self.workers);
         // Ours and the map's.
         if Arc::strong_count(&worker) <= 2 {
             workers.remove(name);
         }
         done
+    }
+
+    /// Read the node and write what `change` makes of it, and again if somebody else wrote meanwhile. Nobody else of this process
+    /// works on the node at the same time.
+    pub(super) async fn write_alone(
+        &self,
+        name: &NodeName,
+        change: impl FnMut(&NodeFacts, &Config, Timestamp) -> Result<Option<Value>, String> + Send,
+    ) -> Written {
+        self.alone(name, self.write_again(name, change)).await
+    }
+
+    async fn write_again(
+        &self,
+        name: &NodeName,
+        mut change: impl FnMut(&NodeFacts, &Config, Timestamp) -> Result<Option<Value>, String> + Send,
+    ) -> Written {
+        for attempt in 0..TRIES {
+            let node = match self.cluster.get(name).await {
+                Ok(Some(node)) => node,
+                Ok(None) => return Written::Gone,
+                Err(error) => return self.not_written(name, &error),
+            };
+            let config = self.config();
+            let node = match &self.shadow {
+                Some(shadow) => lock(shadow).over(&node, &config),
+                None => node,
+            };
+            let patch = match change(&node, &config, self.clock.now()) {
+                Ok(Some(patch)) => patch,
+                Ok(None) => return Written::As(Box::new(node), config),
+                Err(why) => {
+                    tracing::error!(node = %name, %why, "What is done to the pods of a node cannot be put on its record.");
+                    return Written::Failed;
+                }
+            };
+            if let Some(shadow) = &self.shadow {
+                lock(shadow).patch(&node, &patch, &config);
+                let after = lock(shadow).over(&node, &config);
+                self.seen(&after, &config);
+                return Written::As(Box::new(after), config);
+            }
+            match self.cluster.patch(name, &patch).await {
+                Ok(written) => {
+                    self.seen(&written, &config);
+                    return Written::As(Box::new(written), config);
+                }
+                Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => {
+                    if let Some(pause) = attempt.checked_sub(3) {
+                        tokio::time::sleep(Duration::from_millis(10 << pause.min(4))).await;
+                    }
+                }
+                // What became of it is read.
+                Err(ClusterError::Timeout { .. } | ClusterError::Unavailable { .. }) if attempt == 0 => {}
+                Err(error) => return self.not_written(name, &error),
+            }
+        }
+        self.not_written(name, &ClusterError::Conflict { node: name.clone() })
+    }
+
+    fn not_written(&self, name: &NodeName, error: &ClusterError) -> Written {
+        self.metrics.write_failed(error.reason());
+        self.tell_write_failed(name, error);
+        tracing::warn!(%error, "The record of an eviction could not be read or written; it is tried again.");
+        Written::Failed
     }
 
     async fn decide_and_write(&self, name: &NodeName, heard: &[Heard<'_>], told: Told<'_>) -> Done {
@@ -185,6 +270,7 @@ impl Engine {
         let (lasting, released) = {
             let mut fleet = lock(&self.fleet);
             fleet.update(&view, &node.resource_version);
+            self.see_eviction(&view, now);
             (fleet.tell(&node.name), self.count(node, &view, now))
         };
         if let Some(notice) = released {
@@ -210,7 +296,7 @@ impl Engine {
             }
             let change = Change { at, effect: &effect, policy: policy.as_deref(), reason: &reason, before, after };
             self.tell_change(&change, config);
-            (self.sink)(Step { at, node: before.name.clone(), action, policy, reason, patch: decision.patch });
+            (self.sink)(Step { at, node: before.name.clone(), action, policy, reason, patch: decision.patch, pods: Vec::new() });
         }
         Done { verdicts: decision.verdicts, retry: false, failed: false }
     }

@@ -22,6 +22,11 @@ pub(super) struct ByAction {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ByAnswer {
+    pub(super) answer: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ByCode {
     pub(super) code: u16,
 }

@@ -172,6 +172,19 @@ impl EvidenceClient {
         self.read(&self.settings().rules_url, &url, reply, |body| answer::rules(body, &self.settings().selector))
     }
 
+    /// The last values of everything that exporters show of the GPUs of a node, which labels may call by any of the names in `hosts`: a
+    /// series each, as the HTTP API gives them.
+    ///
+    /// # Errors
+    /// If they cannot be had, as a clause.
+    pub async fn last_values(&self, hosts: &[String]) -> Result<Vec<serde_json::Value>, String> {
+        let text = query::last_values(self.settings(), &self.evidence.locate, hosts)?;
+        let base = &self.settings().query_url;
+        let url = format!("{base}/api/v1/query");
+        let reply = self.http.post_form(&url, format!("query={}", query_value(&text))).await;
+        self.read(base, &url, reply, answer::vector)
+    }
+
     fn settings(&self) -> &Prometheus {
         &self.evidence.settings
     }

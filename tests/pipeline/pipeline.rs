@@ -53,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) without: &'static [&'static str],
     /// The hold-down: three times `group_interval`.
     pub(crate) after: Duration,
+    /// More of the service's configuration.
+    pub(crate) more: &'static str,
 }
 
 impl Default for Plan {
@@ -68,6 +70,7 @@ impl Default for Plan {
             evidence: false,
             without: &[],
             after: Duration::from_secs(6),
+            more: "",
         }
     }
 }
@@ -122,7 +125,7 @@ fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager], prometheuses
     if let Some(prometheus) = prometheuses.first().filter(|_| plan.evidence) {
         text += &format!("  prometheus: {{query_url: {:?}, poll_interval: 5s, timeout: 3s}}\n", prometheus.url());
     }
-    text
+    text + plan.more
 }
 
 /// What the kubelet says of a machine.
@@ -142,22 +145,28 @@ fn targets(names: &[String], exporters: &[Exporter]) -> Vec<(String, String)> {
 impl Pipeline {
     /// Start everything and wait until all see each other. `None` if a program is missing, which is said then.
     pub(crate) async fn start(plan: Plan) -> Option<Self> {
+        let server = ApiServer::shared().await?;
+        let nodes = Nodes::of(server.client().await);
+        let scope = unique("pipe");
+        let names: Vec<String> = (0..plan.nodes).map(|i| format!("{scope}-{i}")).collect();
+        for name in &names {
+            nodes.create(node(name, &scope)).await;
+            nodes.set_status(name, machine(name, plan.gpus)).await;
+        }
+        Self::around(server, &scope, names, plan).await
+    }
+
+    /// The same on nodes of `scope` that are there.
+    pub(crate) async fn around(server: &ApiServer, scope: &str, names: Vec<String>, plan: Plan) -> Option<Self> {
         static ROOM: Semaphore = Semaphore::const_new(2);
         let find = |name| required(in_path(name), MISSING);
         let (prometheus, alertmanager): (PathBuf, PathBuf) = (find("prometheus")?, find("alertmanager")?);
-        let server = ApiServer::shared().await?;
         let permit = ROOM.acquire().await.expect("it is never closed");
         let nodes = Nodes::of(server.client().await);
-        let scope = unique("pipe");
-        let mut names = Vec::new();
         let mut exporters = Vec::new();
-        for i in 0..plan.nodes {
-            let name = format!("{scope}-{i}");
-            nodes.create(node(&name, &scope)).await;
-            nodes.set_status(&name, machine(&name, plan.gpus)).await;
+        for (i, name) in names.iter().enumerate() {
             let generation = if i % 2 == 0 { Generation::V4_8_3 } else { Generation::V4_5 };
-            exporters.push(Exporter::start(&name, generation, plan.gpus).await);
-            names.push(name);
+            exporters.push(Exporter::start(name, generation, plan.gpus).await);
         }
         // The service needs the addresses of Alertmanager, and Alertmanager that of the relay.
         let mut service = Service::prepare(&server.kubeconfig(), "", &[]);
@@ -177,7 +186,7 @@ impl Pipeline {
             Prometheus::prepare(&prometheus, plan.times, plan.without, &wiring)
         });
         let prometheuses: Vec<Prometheus> = replicas.collect();
-        service.configure(&config(&scope, &plan, &alertmanagers, &prometheuses));
+        service.configure(&config(scope, &plan, &alertmanagers, &prometheuses));
         service.launch();
         let mut this = Self {
             nodes,

@@ -53,7 +53,8 @@ fn every_alert_finds_its_policy_and_its_node_with_the_default_configuration() {
         let place = alert.place();
         let (policy, outcomes): (_, &[&str]) = match alert.label("remediation") {
             _ if alert.name == WATCHDOG => ("heartbeat", &["heartbeat"]),
-            "isolate" | "evict" => ("isolate", &["recorded"]),
+            "evict" => ("evict", &["recorded"]),
+            "isolate" => ("isolate", &["recorded"]),
             "freeze" => ("freeze", &["frozen"]),
             _ => ("observe", &["observed"]),
         };
@@ -63,7 +64,7 @@ fn every_alert_finds_its_policy_and_its_node_with_the_default_configuration() {
         if !["observe", "heartbeat"].contains(&policy) {
             assert_eq!(answer["node"], NODE, "{place}: {answer}");
         }
-        if alert.label("gpu_scope") == "gpu" && policy == "isolate" {
+        if alert.label("gpu_scope") == "gpu" && ["isolate", "evict"].contains(&policy) {
             assert_eq!(answer["gpu"], "GPU-5fd4f0a2-8a3e-5c1d-b7a1-000000000000", "{place}: {answer}");
         }
     }

@@ -4,6 +4,7 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 mod bodies;
+mod evictions;
 mod faulty;
 
 use std::{
@@ -19,11 +20,12 @@ use axum::{
     response::Response,
 };
 use gpu_quarantine::{
-    cluster::snapshot::SnapshotCluster,
+    cluster::{Cluster as _, snapshot::SnapshotCluster},
     engine::{Clock, Engine, ReloadRefused, Step, VirtualClock},
     locate::NodeName,
     metrics::Metrics,
     policy::{self, Config},
+    quarantine::{Hand, Judgement, release_by_hand},
     server::App,
 };
 use http_body_util::BodyExt;
@@ -32,6 +34,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 pub(crate) use bodies::{Sent, body, lost, sent};
+pub(crate) use evictions::Meets;
 pub(crate) use faulty::{Fault, Faulty};
 
 /// The key of our taint, unless a test configures another.
@@ -216,15 +219,30 @@ impl Service {
     pub(crate) async fn pass(&self, time: &str) {
         let by = SignedDuration::try_from(humantime::parse_duration(time).unwrap()).unwrap();
         let until = self.clock.now() + by;
-        while let Some(due) = self.engine.next_due().filter(|due| *due <= until) {
-            self.clock.advance_to(due);
-            self.engine.run_due().await;
+        loop {
+            let (due, eviction) = (self.engine.next_due(), self.engine.next_eviction());
+            let Some(next) = [due, eviction].into_iter().flatten().min().filter(|next| *next <= until) else { break };
+            self.clock.advance_to(next);
+            if due == Some(next) {
+                self.engine.run_due().await;
+            } else {
+                self.engine.run_evictions().await;
+            }
         }
         self.clock.advance_to(until);
     }
 
     pub(crate) async fn reload(&self, text: &str) -> Result<(), ReloadRefused> {
         self.engine.reload(config(text)).await
+    }
+
+    /// What `nodes release` writes, beside the service.
+    pub(crate) async fn release_by_hand(&self, node: &str, judgement: Option<Judgement>) {
+        let node = self.cluster.get(&name(node)).await.unwrap().unwrap();
+        let hand = Hand { who: "alice", judgement, reason: None };
+        let release = release_by_hand(&node, &self.engine.config(), &hand, self.clock.now()).unwrap().unwrap();
+        self.cluster.patch(&node.name, &release.patch).await.unwrap();
+        self.engine.refresh().await;
     }
 
     /// The actions on a node so far, in order.

@@ -2,16 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use gpu_quarantine::{
-    cluster::Cluster as _,
-    engine::Clock as _,
-    quarantine::{Hand, Judgement, release_by_hand},
-};
+use gpu_quarantine::quarantine::Judgement;
 
-use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, name, sent};
+use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 32] = [
+const PROMISED: [(&str, &str); 34] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -21,6 +17,8 @@ const PROMISED: [(&str, &str); 32] = [
     ("gpu_quarantine_alerts_parked", "gauge"),
     ("gpu_quarantine_alerts_parked_dropped", "counter"),
     ("gpu_quarantine_actions", "counter"),
+    ("gpu_quarantine_evictions", "counter"),
+    ("gpu_quarantine_evicted_pods", "gauge"),
     ("gpu_quarantine_node_write_failures", "counter"),
     ("gpu_quarantine_nodes", "gauge"),
     ("gpu_quarantine_claims", "gauge"),
@@ -111,6 +109,8 @@ async fn series_of_outcomes_actions_and_states_are_there_before_anything_happens
         "gpu_quarantine_alerts_total{outcome=\"failed\"}",
         "gpu_quarantine_actions_total{action=\"isolate\",policy=\"gpu-lost\"}",
         "gpu_quarantine_actions_total{action=\"refuse\",policy=\"gpu-lost\"}",
+        "gpu_quarantine_evictions_total{answer=\"blocked\"}",
+        "gpu_quarantine_evicted_pods{state=\"left\"}",
         "gpu_quarantine_nodes{state=\"isolated\"}",
         "gpu_quarantine_alerts_unmapped_total{reason=\"no_such_node\"}",
         "gpu_quarantine_node_write_failures_total{reason=\"timeout\"}",
@@ -184,15 +184,6 @@ async fn the_age_of_an_isolation_is_shown_from_its_beginning_to_the_release() {
     assert!(!text.contains(isolated), "{text}");
 }
 
-/// What `nodes release` writes, beside the service.
-async fn release(service: &Service, node: &str, judgement: Option<Judgement>) {
-    let node = service.cluster.get(&name(node)).await.unwrap().unwrap();
-    let hand = Hand { who: "alice", judgement, reason: None };
-    let release = release_by_hand(&node, &service.engine.config(), &hand, service.clock.now()).unwrap().unwrap();
-    service.cluster.patch(&node.name, &release.patch).await.unwrap();
-    service.engine.refresh().await;
-}
-
 #[tokio::test]
 async fn verdicts_and_withheld_gpu_hours_are_counted_once_each_whoever_released_the_node() {
     let service = Service::start().await;
@@ -206,7 +197,7 @@ async fn verdicts_and_withheld_gpu_hours_are_counted_once_each_whoever_released_
     is(&service, &verdict("false-alarm"), 0.0).await;
     is(&service, hours, 0.0).await;
     service.pass("30m").await;
-    release(&service, "gpu-node-07", Some(Judgement::FalseAlarm)).await;
+    service.release_by_hand("gpu-node-07", Some(Judgement::FalseAlarm)).await;
     for _ in 0..2 {
         is(&service, &verdict("false-alarm"), 1.0).await;
         is(&service, hours, 4.0).await;

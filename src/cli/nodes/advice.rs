@@ -101,7 +101,12 @@ impl Adviser<'_> {
     fn repair(&self) -> Advice {
         let runbook = self.firing().find_map(|c| c.runbook.as_deref());
         let how = runbook.map_or_else(|| "look into the alert".to_owned(), |runbook| format!("its runbook is {runbook}"));
-        self.text(format!("Repair what fires: {how}. Pods that run there are not moved: drain the node if they must leave, and uncordon it afterwards."))
+        let pods = if self.view.evicts.is_some() {
+            "Pods that have not opted in are not moved"
+        } else {
+            "Pods that run there are not moved"
+        };
+        self.text(format!("Repair what fires: {how}. {pods}: drain the node if they must leave, and uncordon it afterwards."))
             .with(format!("kubectl drain {} --ignore-daemonsets", self.view.name))
     }
 

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Failure, LiveSources, evidence, json, short_subject, short_uuid, time};
+use super::{Failure, LiveSources, eviction, evidence, json, short_subject, short_uuid, time};
 use crate::{
     cli::{Output, printable},
     engine::{Clock, SystemClock},
@@ -174,6 +174,7 @@ fn row(view: &NodeView) -> [String; 5] {
         _ => None,
     });
     let waiting = uuids.fold(waiting, |waiting, uuid| waiting.replace(uuid, short_uuid(uuid)));
+    let waiting = eviction::still_to_leave(view).into_iter().fold(waiting, |waiting, pods| format!("{waiting}; {pods}"));
     let since = since(view).map_or_else(|| "-".to_owned(), time);
     [view.name.to_string(), view.state.to_string(), since, fault(view), waiting]
 }

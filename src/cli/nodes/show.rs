@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Failure, LiveSources, Target, advice, evidence, json, list::since, taint_text, time};
+use super::{Failure, LiveSources, Target, advice, eviction, evidence, json, list::since, taint_text, time};
 use crate::{
     cli::{Output, printable},
     engine::{Clock, SystemClock},
@@ -25,6 +25,9 @@ pub(super) struct Args {
     /// How the result is printed.
     #[arg(long, value_enum, default_value = "text")]
     output: Output,
+    /// Print the evidence that was kept before pods were asked to leave it, of the present episode or else of the last: always JSON.
+    #[arg(long)]
+    evidence: bool,
 }
 
 pub(super) async fn run(args: &Args) -> Result<String, Failure> {
@@ -32,6 +35,9 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     let opened = args.sources.open().await?;
     let node = opened.place.get(&name).await?;
     let (config, now, past) = (&opened.config, SystemClock.now(), opened.ledger.past_of(&node));
+    if args.evidence {
+        return eviction::document(&args.sources, &opened, &NodeView::of(&node, config, now)).await;
+    }
     let shown = match question(&node, config, past, now) {
         // The others tell by which names monitoring may know this one.
         Some(_) => evidence::ask(&[&node], &opened.place.list().await?.0, config, &opened.ledger, now).await.remove(&name),
@@ -74,6 +80,10 @@ pub(super) fn story(node: &NodeFacts, config: &Config, known: Known<'_>, now: Ti
     if record.as_ref().is_some_and(|r| r.overflow) {
         lines.push("  More alerts came than the record holds; nobody knows whether those are over.".to_owned());
     }
+    let isolates = record.as_ref().and_then(|r| {
+        r.added.as_ref().and_then(|added| added.taint.as_ref()).or_else(|| r.before.as_ref().and_then(|b| b.taint.as_ref()))
+    });
+    lines.extend(eviction::section(&view, isolates, config, now, flags));
     if !view.history.is_empty() {
         lines.extend([String::new(), format!("History: past faults, the latest first ({})", view.history.len())]);
         lines.extend(view.history.iter().rev().map(past));
@@ -99,6 +109,9 @@ fn meaning(view: &NodeView) -> &'static str {
         NodeState::Free if view.claims.is_empty() => "we keep nothing away from it",
         NodeState::Free => "we keep nothing away from it, though we know of an alert on it",
         NodeState::Pending => "a GPU fault fires on it, and the guard does not let another node be isolated now",
+        NodeState::Isolated if view.evicts.is_some() => {
+            "a GPU fault fires on it, so nothing new is scheduled there, and pods that opted in are asked to leave"
+        }
         NodeState::Isolated => "a GPU fault fires on it, so nothing new is scheduled there; what runs there goes on",
         NodeState::Clearing => "its faults are over, and it stays isolated until what it waits for has come",
         NodeState::Suspect if view.unusable.is_some() => "nobody can tell how it is, so we change nothing",
@@ -202,5 +215,6 @@ fn past(episode: &Episode) -> String {
     };
     let verdict = episode.verdict.as_ref().map(|verdict| format!(", {verdict}")).unwrap_or_default();
     let reason = episode.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("  {} to {}  {}{gpu}, {by}{verdict}{reason}", time(episode.from), time(episode.to), episode.alert)
+    let evidence = episode.evidence.as_ref().map(|name| format!(" (evidence: ConfigMap {name})")).unwrap_or_default();
+    format!("  {} to {}  {}{gpu}, {by}{verdict}{reason}{evidence}", time(episode.from), time(episode.to), episode.alert)
 }

@@ -13,6 +13,8 @@ use crate::{
 
 /// The most series of one answer: a node with 16 GPUs has no more than some hundreds of sets of names.
 pub(super) const MOST_SERIES: usize = 512;
+/// The most series that are kept of an instant query: sixteen GPUs with a hundred fields each.
+const MOST_VALUES: usize = 1_600;
 /// What is shown of a text that others wrote, in characters.
 const SHOWN: usize = 200;
 
@@ -35,6 +37,13 @@ struct Matrix<'a> {
     kind: Cow<'a, str>,
     #[serde(borrow)]
     result: Vec<Row<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Vector {
+    #[serde(rename = "resultType")]
+    kind: String,
+    result: Vec<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -72,6 +81,19 @@ pub(super) fn matrix(body: &[u8], range: &Range) -> Result<Vec<Found>, String> {
         Ok((row.metric, at.collect::<Result<Series, String>>()?))
     };
     data.result.into_iter().map(series).collect()
+}
+
+/// The series of an answer to an instant query, as they are; not more than are of use to a person.
+///
+/// # Errors
+/// As a clause, if it is an error, partial, or none.
+pub(super) fn vector(body: &[u8]) -> Result<Vec<serde_json::Value>, String> {
+    let mut data: Vector = whole(body)?;
+    if data.kind != "vector" {
+        return Err("it did not answer with a vector".to_owned());
+    }
+    data.result.truncate(MOST_VALUES);
+    Ok(data.result)
 }
 
 /// Times are seconds, with a fraction if need be. Ours are whole.

@@ -27,35 +27,49 @@ const SHOWN_BY_EVERY_GPU: [&str; 15] = [
 ];
 /// Older samples show nothing. Prometheus by itself looks back 5 minutes.
 const FRESH: &str = "2m";
+/// What a GPU that is lost by now showed at last is a few minutes old.
+const LAST_SEEN: &str = "15m";
 
 /// One series for each set of names that a GPU of the node has, with a sample at each step at which it was shown by fresh samples.
 ///
 /// A range drops what is older than [`FRESH`]; an instant selector drops a series that a failed scrape has ended. Neither does both.
 /// They are aggregated at once, since several metrics are selected, whose series differ in nothing but the name.
 pub(super) fn presence(settings: &Prometheus, locate: &Locate, hosts: &[String]) -> Result<String, String> {
+    let metrics = SHOWN_BY_EVERY_GPU.join("|");
+    let identity: Vec<String> = distinct([&locate.uuid_labels, &locate.pci_labels, &locate.index_labels]).map(label).collect();
+    let identity = identity.join(",");
+    let of_the_node = selectors(&metrics, settings, locate, hosts)?
+        .into_iter()
+        .map(|series| format!("group by ({identity}) (last_over_time({series}[{FRESH}])) and group by ({identity}) ({series})"));
+    Ok(of_the_node.collect::<Vec<_>>().join(" or "))
+}
+
+/// The last value of every series of DCGM's about the node.
+pub(super) fn last_values(settings: &Prometheus, locate: &Locate, hosts: &[String]) -> Result<String, String> {
+    let all = selectors("(?:DCGM|dcgm)_.+", settings, locate, hosts)?;
+    Ok(all.into_iter().map(|series| format!("last_over_time({series}[{LAST_SEEN}])")).collect::<Vec<_>>().join(" or "))
+}
+
+/// A selector of those metrics for each label that may name the node.
+fn selectors(metrics: &str, settings: &Prometheus, locate: &Locate, hosts: &[String]) -> Result<Vec<String>, String> {
     // An empty alternative would match every series without the label.
     let hosts: Vec<String> = hosts.iter().filter(|host| !host.is_empty()).map(|host| regex::escape(host)).collect();
     if hosts.is_empty() {
         return Err("there is no name by which the node's GPUs could be asked for".to_owned());
     }
     let names = quoted(&format!("(?i)(?:{})", hosts.join("|")));
-    let metrics = SHOWN_BY_EVERY_GPU.join("|");
     let mut rest = String::new();
     for matcher in &settings.selector {
         rest.push(',');
         rest.push_str(&condition(matcher));
     }
-    let identity: Vec<String> = distinct([&locate.uuid_labels, &locate.pci_labels, &locate.index_labels]).map(label).collect();
-    let identity = identity.join(",");
-    let of_the_node = distinct([&locate.node_labels, &locate.hostname_labels]).map(|name| {
-        let series = format!("{{__name__=~\"{metrics}\",{}=~{names}{rest}}}", label(name));
-        format!("group by ({identity}) (last_over_time({series}[{FRESH}])) and group by ({identity}) ({series})")
-    });
-    let query: Vec<String> = of_the_node.collect();
-    if query.is_empty() {
+    let of_the_node = distinct([&locate.node_labels, &locate.hostname_labels])
+        .map(|name| format!("{{__name__=~\"{metrics}\",{}=~{names}{rest}}}", label(name)));
+    let selectors: Vec<String> = of_the_node.collect();
+    if selectors.is_empty() {
         return Err("no label is known that names a node; see locate.node_labels and locate.hostname_labels".to_owned());
     }
-    Ok(query.join(" or "))
+    Ok(selectors)
 }
 
 /// One series, with a sample at each step at which the query returned a number. `group` alone would count NaN as well. The line feed

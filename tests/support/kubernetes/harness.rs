@@ -10,6 +10,7 @@ use std::{
 use gpu_quarantine::cluster::kubernetes;
 use kube::Client;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell, OwnedMutexGuard};
 
 use crate::process::{Process, eventually, free_port, in_path, required, unique};
@@ -53,12 +54,13 @@ impl ApiServer {
 
     /// Start one, and wait until it serves.
     pub(crate) async fn start() -> Option<Self> {
-        let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-        let find = |name: &str| match &assets {
-            Some(dir) => Some(dir.join(name)).filter(|file| file.is_file()),
-            None => in_path(name),
-        };
-        let (program, etcd) = (required(find("kube-apiserver"), MISSING)?, required(find("etcd"), MISSING)?);
+        // The first needs a controller manager; the second taints every new node until another controller finds it ready.
+        Self::start_without("ServiceAccount,TaintNodesByCondition", |_| Vec::new()).await
+    }
+
+    /// Start one without these admission plugins and with further arguments, which may name files in its directory.
+    pub(crate) async fn start_without(plugins: &str, more: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
+        let (program, etcd) = (required(server_program("kube-apiserver"), MISSING)?, required(server_program("etcd"), MISSING)?);
         // Statics are never dropped, so the directory is removed by what outlives us.
         let dir = tempfile::Builder::new().prefix("gpu-quarantine-").tempdir().expect("a temporary directory").keep();
         let (port, store, peer) = (free_port(), free_port(), free_port());
@@ -73,7 +75,7 @@ impl ApiServer {
             "--log-level=warn".to_owned(),
         ];
         let etcd = Process::start(&etcd, &etcd_args, &dir.join("etcd.log"), Some(&dir));
-        let args = vec![
+        let mut args = vec![
             format!("--etcd-servers=http://127.0.0.1:{store}"),
             "--bind-address=127.0.0.1".to_owned(),
             "--advertise-address=127.0.0.1".to_owned(),
@@ -88,9 +90,9 @@ impl ApiServer {
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/24".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
-            // The first needs a controller manager; the second taints every new node until another controller finds it ready.
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".to_owned(),
+            format!("--disable-admission-plugins={plugins}"),
         ];
+        args.extend(more(&dir));
         let mut server = Self { program, args, dir, port, api: None, _etcd: etcd };
         server.restart().await;
         Some(server)
@@ -130,6 +132,11 @@ impl ApiServer {
         self.port
     }
 
+    /// Where it keeps what it writes; removed after its end.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// A kubeconfig of its administrator.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
@@ -142,9 +149,44 @@ impl ApiServer {
         file
     }
 
+    /// The same, for a user, whom the administrator impersonates.
+    pub(crate) fn kubeconfig_as(&self, user: &str) -> PathBuf {
+        let file = self.dir.join(unique("kubeconfig"));
+        let text =
+            kubeconfig(&self.dir, self.port).replace(&format!("{{token: {TOKEN}}}"), &format!("{{token: {TOKEN}, as: {user}}}"));
+        fs::write(&file, text).expect("the directory is writable");
+        file
+    }
+
+    /// Give a user these rights, in all namespaces.
+    pub(crate) async fn bind(&self, user: &str, rules: &Value) {
+        let client = self.client().await;
+        let create = async |kind: &str, mut object: Value| {
+            object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
+            object["kind"] = json!(kind);
+            object["metadata"] = json!({"name": user});
+            let path = format!("/apis/rbac.authorization.k8s.io/v1/{}s", kind.to_lowercase());
+            let request = http::Request::post(path).header("content-type", "application/json");
+            let request = request.body(object.to_string().into_bytes()).expect("a request");
+            client.request_text(request).await.expect("it is created");
+        };
+        create("ClusterRole", json!({"rules": rules})).await;
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user});
+        let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user});
+        create("ClusterRoleBinding", json!({"roleRef": role, "subjects": [subject]})).await;
+    }
+
     /// A client of its administrator, for this test only: connections belong to the test's runtime.
     pub(crate) async fn client(&self) -> Client {
         client_of(&self.kubeconfig()).await
+    }
+}
+
+/// A program of Kubernetes: in the directory that `KUBEBUILDER_ASSETS` names, else in the `PATH`.
+pub(crate) fn server_program(name: &str) -> Option<PathBuf> {
+    match std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
+        Some(dir) => Some(dir.join(name)).filter(|file| file.is_file()),
+        None => in_path(name),
     }
 }
 

@@ -24,8 +24,10 @@ echo $!
 exec >/dev/null
 cat
 kill -9 $!
-wait
-[ -z "$clean" ] || rm -rf "$clean""#;
+wait $!
+code=$?
+[ -z "$clean" ] || rm -rf "$clean"
+exit $code"#;
 
 /// A running program. Dropped, it is killed.
 #[derive(Debug)]
@@ -58,14 +60,26 @@ impl Process {
 
     /// Send a signal by name.
     pub(crate) fn signal(&self, name: &str) {
-        let done = Command::new("kill").arg(format!("-{name}")).arg(self.pid.to_string()).status().expect("kill can be started");
-        assert!(done.success(), "kill -{name} {}: {done}", self.pid);
+        assert!(self.try_signal(name), "kill -{name} {}: {}", self.pid, self.tail());
+    }
+
+    /// Send a signal by name to what may have ended.
+    pub(crate) fn try_signal(&self, name: &str) -> bool {
+        let kill = Command::new("kill").arg(format!("-{name}")).arg(self.pid.to_string()).stderr(Stdio::null()).status();
+        kill.expect("kill can be started").success()
     }
 
     /// Whether it ended by itself; without /proc nobody can tell.
     pub(crate) fn has_ended(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid));
         Path::new("/proc/self/status").exists() && status.map_or(true, |text| text.contains("State:\tZ"))
+    }
+
+    /// Kill it if it still runs. Its exit code, or 128 and the number of the signal that ended it.
+    pub(crate) fn end(&mut self) -> i32 {
+        drop(self.keeper.stdin.take());
+        // The shell kills the program, waits for its end and ends as it did.
+        self.keeper.wait().ok().and_then(|status| status.code()).unwrap_or(-1)
     }
 
     /// The last lines of its output.
@@ -78,9 +92,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The shell kills the program, waits for its end and ends.
-        drop(self.keeper.stdin.take());
-        drop(self.keeper.wait());
+        self.end();
     }
 }
 

@@ -1,0 +1,103 @@
+//! Asks pods to leave isolated nodes as long as the service runs, and what that needs besides the cluster: calls to pods that write
+//! their checkpoints, and the last values that Prometheus has.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::Bytes,
+    http::{Method, Request, header::USER_AGENT},
+};
+use futures::future::BoxFuture;
+use http_body_util::Full;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use crate::{
+    engine::{Aids, Clock as _, Engine, SystemClock},
+    metrics::Metrics,
+    policy::Config,
+    quarantine::eviction::Call,
+    sources::Evidence,
+};
+
+/// Never ends by itself.
+pub(super) async fn evict_for_ever(engine: Arc<Engine>) {
+    loop {
+        let due = async {
+            match engine.next_eviction() {
+                None => std::future::pending().await,
+                Some(at) => {
+                    let left = at.duration_since(SystemClock.now()).max(SignedDuration::ZERO);
+                    tokio::time::sleep(left.unsigned_abs()).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = due => {
+                for turn in engine.due_evictions() {
+                    let engine = Arc::clone(&engine);
+                    // A task of its own: whatever becomes of it, the others go on, and it is due again.
+                    tokio::spawn(async move { engine.evict_from(turn).await });
+                }
+            }
+            () = engine.eviction_moved() => {}
+        }
+    }
+}
+
+/// Calls and questions over the network.
+pub(super) struct LiveAids {
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Aids for LiveAids {
+    fn checkpoint(&self, ip: IpAddr, call: Call, within: Duration) -> BoxFuture<'static, String> {
+        Box::pin(async move {
+            let url = format!("http://{}{}", SocketAddr::new(ip, call.port), call.path);
+            let begin = Instant::now();
+            let answer = tokio::time::timeout(within, post(&url)).await;
+            let took =
+                humantime::format_duration(Duration::from_millis(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX)));
+            match answer {
+                // The outcome first: the path may be long, and what is too long is cut.
+                Ok(Ok(code)) => format!("HTTP {code} after {took} from POST {url}"),
+                Ok(Err(why)) => format!("failed after {took}, {why}: POST {url}"),
+                Err(_) => format!("no answer within {}: POST {url}", humantime::format_duration(within)),
+            }
+        })
+    }
+
+    fn last_values(&self, config: Arc<Config>, names: Vec<String>) -> BoxFuture<'_, Result<Vec<Value>, String>> {
+        Box::pin(async move {
+            let Some(settings) = config.prometheus.clone() else {
+                return Err("no Prometheus is configured (sources.prometheus)".to_owned());
+            };
+            let prometheus = Evidence::new(settings, config.locate.clone(), Arc::clone(&self.metrics));
+            prometheus.client().await?.last_values(&names).await
+        })
+    }
+}
+
+/// A client of this kind follows no redirects. The status of the answer is all that is looked at.
+async fn post(url: &str) -> Result<u16, String> {
+    let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(url)
+        .header(USER_AGENT, concat!("gpu-quarantine/", env!("CARGO_PKG_VERSION")))
+        .body(Full::new(Bytes::new()))
+        .map_err(|e| e.to_string())?;
+    let answer = client.request(request).await.map_err(|e| {
+        let cause = std::error::Error::source(&e).map(|cause| format!(": {cause}")).unwrap_or_default();
+        format!("{e}{cause}")
+    })?;
+    Ok(answer.status().as_u16())
+}
