@@ -2,5 +2,6 @@
 
 mod going;
 mod groups;
+mod histories;
 mod sparing;
 mod world;

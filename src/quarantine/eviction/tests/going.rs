@@ -1,11 +1,10 @@
 //! When and how they go.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use proptest::prelude::*;
 use rstest::rstest;
 
-use super::world::{NOBODY, World, at, blocked, claim, gang_of, pod};
+use super::world::{NOBODY, World, at, blocked, claim, pod};
 use crate::{
     locate::NodeName,
     quarantine::eviction::{EvicteeState, EvictionAnswer, Framework, Loss, MAX_PODS, Resident, still},
@@ -160,58 +159,4 @@ fn pods_that_stay_take_no_room_from_those_that_are_to_go() {
     }
     world.here.push(pod("z-last"));
     assert_eq!(world.begin(), ["z-last"]);
-}
-
-fn answers() -> impl Strategy<Value = EvictionAnswer> {
-    prop_oneof![
-        3 => Just(EvictionAnswer::Accepted),
-        1 => Just(EvictionAnswer::Gone),
-        2 => Just(blocked("b")),
-        1 => Just(EvictionAnswer::Throttled { retry_after: Some(Duration::from_secs(1)) }),
-        1 => Just(EvictionAnswer::Unknown { message: "?".to_owned() }),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever is answered, each pod is asked until it is gone or its deadline is over, and none after that.
-    #[test]
-    fn no_pod_is_forgotten_and_none_is_asked_after_it_left(
-        pods in 1_usize..12,
-        kinds in prop::collection::vec(0_u8..3, 12),
-        script in prop::collection::vec((answers(), 1_i64..40, any::<bool>()), 1..60),
-    ) {
-        let mut world = World::new("max_restarts_per_hour: 1000");
-        for (number, kind) in kinds.iter().enumerate().take(pods) {
-            let loss = match kind { 0 => Loss::Each, 1 => Loss::Whole, _ => Loss::All };
-            let mut resident = pod(&format!("p{number}"));
-            resident.gang = gang_of(&format!("Job team-a/{kind}"), Framework::Job, loss);
-            world.here.push(resident);
-        }
-        let mut left = BTreeSet::new();
-        for (answer, seconds, finalise) in script {
-            for name in world.step(&answer) {
-                prop_assert!(!left.contains(&name), "{name} was asked again after it had left");
-                if answer == EvictionAnswer::Accepted {
-                    left.insert(name);
-                }
-            }
-            if finalise {
-                world.finalise();
-            }
-            world.pass(seconds);
-        }
-        // From here on everything is accepted.
-        for _ in 0..80 {
-            for name in world.step(&EvictionAnswer::Accepted) {
-                prop_assert!(left.insert(name));
-            }
-            world.finalise();
-            world.pass(10);
-        }
-        let stays: Vec<_> = world.here.iter().map(|r| world.state(r.pod.name.name())).collect();
-        prop_assert!(stays.iter().all(|s| *s == EvicteeState::Left), "{stays:?}");
-        let again = world.plan();
-        prop_assert!(again.record.is_none() && again.acts.is_empty(), "{again:?}");
-    }
 }

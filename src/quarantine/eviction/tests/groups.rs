@@ -60,6 +60,18 @@ fn the_successors_of_those_elsewhere_are_left_however_long_the_first_terminates(
 }
 
 #[test]
+fn the_successors_of_those_elsewhere_are_left_while_the_first_is_still_to_go() {
+    let mut world = two_ranks();
+    assert_eq!(world.begin(), ["a", "b"]);
+    // The one here stands behind a budget; the one elsewhere left at once and is made again.
+    let mut again = world.elsewhere[0].clone();
+    (again.pod.uid, again.pod.created) = ("uid of b2".to_owned(), Some(at(61)));
+    world.elsewhere = vec![again];
+    world.pass(5);
+    assert_eq!(world.begin(), ["a"]);
+}
+
+#[test]
 fn those_elsewhere_follow_even_if_the_one_here_is_gone_first() {
     let mut world = two_ranks();
     assert_eq!(world.begin(), ["a", "b"]);

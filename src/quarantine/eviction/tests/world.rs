@@ -174,6 +174,7 @@ impl World {
         }
         if *answer == EvictionAnswer::Gone {
             self.here.retain(|r| !uids.contains(&r.pod.uid));
+            self.elsewhere.retain(|r| !uids.contains(&r.pod.uid));
         }
         asked
     }
