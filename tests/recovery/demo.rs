@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -15,7 +16,7 @@ use crate::{
     controllers::Controlled,
     exporter::Edit,
     kubelet::{Kubelet, Runs, register},
-    nodes::{Nodes, tainted},
+    nodes::{Nodes, record, tainted},
     pipeline::{Pipeline, Plan},
     pods::{OPTED_IN, Pods, bare, job, name, node_of, runs, template, uid},
     process::{eventually, unique},
@@ -115,6 +116,17 @@ fn assert_right(all: &[Progress]) {
     }
 }
 
+/// The document with the evidence of a node's eviction.
+async fn evidence(client: &Client, nodes: &Nodes, node: &str) -> Value {
+    let name = eventually("the record names the evidence", PATIENCE, async || {
+        let record = record(&nodes.get(node).await).unwrap_or_default();
+        record["eviction"]["evidence"].as_str().map(str::to_owned).ok_or_else(|| record.to_string())
+    })
+    .await;
+    let map = Api::<ConfigMap>::namespaced(client.clone(), "kube-system").get(&name).await.expect("the document is there");
+    serde_json::from_str(&map.data.expect("data")["evidence.json"]).expect("it is JSON")
+}
+
 #[tokio::test]
 async fn a_training_run_whose_gpu_is_lost_goes_on_elsewhere_and_the_node_returns_when_it_is_repaired() {
     let Some(server) = Controlled::shared().await else { return };
@@ -130,7 +142,7 @@ async fn a_training_run_whose_gpu_is_lost_goes_on_elsewhere_and_the_node_returns
     let more = "eviction: {settle: 100ms, unknown_gpu: node}\n";
     let plan = Plan { nodes: NODES, gpus: 1, more, ..Plan::proving() };
     let Some(pipe) = Pipeline::around(&server.api, &scope, names.clone(), plan).await else { return };
-    let pods = Pods::in_namespace(client, &scope).await;
+    let pods = Pods::in_namespace(client.clone(), &scope).await;
     let training = Training { dir, pods, kubelet };
     let pods = &training.pods;
 
@@ -175,6 +187,14 @@ async fn a_training_run_whose_gpu_is_lost_goes_on_elsewhere_and_the_node_returns
     })
     .await;
     story.step(format!("{} is evicted", name(victim)));
+    let document = evidence(&client, &nodes, &node).await;
+    assert_eq!(document["node"]["uid"], nodes.get(&node).await["metadata"]["uid"]);
+    assert_eq!((&document["pods"][0]["uid"], &document["pods"][0]["owners"][0]["kind"]), (&json!(uid(victim)), &json!("Job")));
+    assert_eq!(document["claims"][0]["alert"], ALERT);
+    let series = document["series"].as_array().expect("a list");
+    let xid = |s: &&Value| s["metric"]["__name__"] == "DCGM_FI_DEV_XID_ERRORS" && s["value"][1] == "79";
+    assert!(series.iter().any(|s| xid(&s)) && document["missing"] == json!([]), "{document}");
+    story.step(format!("what is gone with it was kept before: {} series, among them XID 79", series.len()));
     let after = pods.wait_running(WORKERS, 4).await;
     let came: Vec<&Value> = after.iter().filter(|pod| before.iter().all(|old| uid(old) != uid(pod))).collect();
     let [came] = came[..] else { panic!("one pod came: {after:?}") };
