@@ -25,7 +25,7 @@ use crate::{
     metrics::Metrics,
     policy::Config,
     quarantine::eviction::Call,
-    sources::Evidence,
+    sources::{Evidence, with_causes},
 };
 
 /// Never ends by itself.
@@ -95,9 +95,62 @@ async fn post(url: &str) -> Result<u16, String> {
         .header(USER_AGENT, concat!("gpu-quarantine/", env!("CARGO_PKG_VERSION")))
         .body(Full::new(Bytes::new()))
         .map_err(|e| e.to_string())?;
-    let answer = client.request(request).await.map_err(|e| {
-        let cause = std::error::Error::source(&e).map(|cause| format!(": {cause}")).unwrap_or_default();
-        format!("{e}{cause}")
-    })?;
+    let answer = client.request(request).await.map_err(|e| with_causes(&e))?;
     Ok(answer.status().as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{
+        Router,
+        http::{HeaderMap, StatusCode, header::LOCATION},
+        response::IntoResponse,
+        routing::post,
+    };
+    use rstest::rstest;
+
+    use super::*;
+
+    /// A pod: it saves, sends elsewhere, fails, or says nothing.
+    fn workload() -> Router {
+        let elsewhere = || async { (StatusCode::FOUND, [(LOCATION, "/save")]).into_response() };
+        let save = |headers: HeaderMap| async move {
+            assert!(headers[USER_AGENT].to_str().unwrap_or_default().starts_with("gpu-quarantine/"));
+            "saved"
+        };
+        Router::new()
+            .route("/save", post(save))
+            .route("/elsewhere", post(elsewhere))
+            .route("/fails", post(|| async { StatusCode::INTERNAL_SERVER_ERROR }))
+            .route("/hangs", post(std::future::pending::<()>))
+    }
+
+    #[rstest]
+    #[case::it_saves("/save?step=now", "HTTP 200 after ")]
+    #[case::a_redirect_is_not_followed("/elsewhere", "HTTP 302 after ")]
+    #[case::it_fails("/fails", "HTTP 500 after ")]
+    #[case::only_post_is_used("/nothing", "HTTP 404 after ")]
+    #[case::it_says_nothing("/hangs", "no answer within 300ms: POST http://127.0.0.1:")]
+    #[tokio::test]
+    async fn a_pod_is_called_once_and_what_it_answers_is_told(#[case] path: &str, #[case] told: &str) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(axum::serve(listener, workload()).into_future());
+        let aids = LiveAids { metrics: Arc::new(Metrics::new()) };
+        let call = Call { port: address.port(), path: path.to_owned() };
+        let came = aids.checkpoint(address.ip(), call, Duration::from_millis(300)).await;
+        server.abort();
+        assert!(came.starts_with(told) && came.ends_with(path), "{came}");
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_nobody_answers_for_is_told_of() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let aids = LiveAids { metrics: Arc::new(Metrics::new()) };
+        let call = Call { port: address.port(), path: "/save".to_owned() };
+        let came = aids.checkpoint(address.ip(), call, Duration::from_secs(5)).await;
+        assert!(came.starts_with("failed after ") && came.contains("refused"), "{came}");
+    }
 }

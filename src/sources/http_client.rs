@@ -152,7 +152,7 @@ impl HttpClient {
 }
 
 /// An error and its causes. The outer ones say little by themselves.
-fn with_causes(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use tokio::{net::lookup_host, time::Instant};
 
 pub use alertmanager::{Answer, Client};
+pub(crate) use http_client::with_causes;
 pub use http_client::{AskError, SetupError};
 pub use prometheus::{ActiveAlert, Evidence, EvidenceClient, FailingRule, Rules};
 pub(crate) use union::PeerStates;

@@ -46,6 +46,7 @@ use crate::{
     metrics::Metrics,
     policy::{LedgerPlace, Selector},
     quarantine::CONTROL_PLANE,
+    sources::with_causes,
 };
 
 /// Our field manager, by which a write of ours is told from others.
@@ -186,18 +187,7 @@ impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::Status(status.code, status.message.chars().take(300).collect()),
-            other => {
-                let mut text = other.to_string();
-                let mut source = std::error::Error::source(&other);
-                while let Some(cause) = source {
-                    let cause_text = cause.to_string();
-                    if !text.contains(&cause_text) {
-                        text = format!("{text}: {cause_text}");
-                    }
-                    source = cause.source();
-                }
-                Self::Transport(text)
-            }
+            other => Self::Transport(with_causes(&other)),
         }
     }
 }
