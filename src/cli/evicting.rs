@@ -17,11 +17,11 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use jiff::SignedDuration;
 use serde_json::Value;
 
+use super::serve::until;
 use crate::{
-    engine::{Aids, Clock as _, Engine, SystemClock},
+    engine::{Aids, Engine},
     metrics::Metrics,
     policy::Config,
     quarantine::eviction::Call,
@@ -31,17 +31,8 @@ use crate::{
 /// Never ends by itself.
 pub(super) async fn evict_for_ever(engine: Arc<Engine>) {
     loop {
-        let due = async {
-            match engine.next_eviction() {
-                None => std::future::pending().await,
-                Some(at) => {
-                    let left = at.duration_since(SystemClock.now()).max(SignedDuration::ZERO);
-                    tokio::time::sleep(left.unsigned_abs()).await;
-                }
-            }
-        };
         tokio::select! {
-            () = due => {
+            () = until(engine.next_eviction()) => {
                 for turn in engine.due_evictions() {
                     let engine = Arc::clone(&engine);
                     // A task of its own: whatever becomes of it, the others go on, and it is due again.

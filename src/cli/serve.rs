@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -212,23 +212,20 @@ async fn reload(path: Option<PathBuf>, engine: &Engine, metrics: &Metrics) -> Re
     result
 }
 
+/// Until then, on our clock; for ever without a time.
+pub(super) async fn until(at: Option<Timestamp>) {
+    let Some(at) = at else { return std::future::pending().await };
+    tokio::time::sleep(at.duration_since(SystemClock.now()).max(SignedDuration::ZERO).unsigned_abs()).await;
+}
+
 /// Timers, changes of nodes, parked alerts. Never ends by itself.
 pub(super) async fn tick(engine: Arc<Engine>) {
     let mut changes = engine.cluster().changes();
     let mut refresh = tokio::time::interval(REFRESH);
     engine.refresh().await;
     loop {
-        let due = async {
-            match engine.next_due() {
-                None => std::future::pending().await,
-                Some(at) => {
-                    let left = at.duration_since(SystemClock.now()).max(SignedDuration::ZERO);
-                    tokio::time::sleep(left.unsigned_abs()).await;
-                }
-            }
-        };
         tokio::select! {
-            () = due => engine.run_due().await,
+            () = until(engine.next_due()) => engine.run_due().await,
             () = engine.timers.notified() => {}
             _ = refresh.tick() => {
                 engine.refresh().await;

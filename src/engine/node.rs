@@ -22,6 +22,13 @@ use crate::{
 /// needed 12 tries (measured on a real API server).
 const TRIES: u32 = 16;
 
+/// A pause after a lost race. The first retries are at once: the other writer is most likely done.
+async fn let_others_write(attempt: u32) {
+    if let Some(pause) = attempt.checked_sub(3) {
+        tokio::time::sleep(Duration::from_millis(10 << pause.min(4))).await;
+    }
+}
+
 /// What became of a write to one node.
 #[derive(Debug)]
 pub(super) enum Written {
@@ -120,9 +127,7 @@ impl Engine {
                     return Written::As(Box::new(written), config);
                 }
                 Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => {
-                    if let Some(pause) = attempt.checked_sub(3) {
-                        tokio::time::sleep(Duration::from_millis(10 << pause.min(4))).await;
-                    }
+                    let_others_write(attempt).await;
                 }
                 // What became of it is read.
                 Err(ClusterError::Timeout { .. } | ClusterError::Unavailable { .. }) if attempt == 0 => {}
@@ -214,10 +219,7 @@ impl Engine {
                 }
                 Err(error @ (ClusterError::Conflict { .. } | ClusterError::NotFound { .. })) => {
                     last = error;
-                    // The first retries are at once: the other writer is most likely done.
-                    if let Some(pause) = attempt.checked_sub(3) {
-                        tokio::time::sleep(Duration::from_millis(10 << pause.min(4))).await;
-                    }
+                    let_others_write(attempt).await;
                 }
                 // Whether it was written is unknown until the node is read, and after that it is decided again.
                 Err(error @ (ClusterError::Timeout { .. } | ClusterError::Unavailable { .. })) if attempt == 0 => {

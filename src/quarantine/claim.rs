@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{reach::GpuScope, record::Unknown};
+use super::{machine::MachineChange, reach::GpuScope, record::Unknown};
 use crate::{
     alert::{Alert, Fingerprint, RecoveryQuery},
     locate::{Gpu, PodName},
@@ -95,28 +95,6 @@ pub enum ClaimState {
     Cleared,
     /// Given up because the node was released by hand; it does not count again until it was seen cleared for the hold-down.
     Released,
-}
-
-/// The machine below the node is not as it was.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineChange {
-    /// What happened to it.
-    pub event: MachineEvent,
-    /// When it was noticed, on our clock.
-    pub at: Timestamp,
-    /// Fields that we do not know.
-    #[serde(flatten)]
-    pub other: Unknown,
-}
-
-/// What can happen to a machine, the stronger last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MachineEvent {
-    /// It booted again: another `bootID`.
-    Rebooted,
-    /// It is another one: another `systemUUID`.
-    Exchanged,
 }
 
 /// What an alert's label `recovery` asks for. `auto` asks for nothing beyond the policy.

@@ -1,12 +1,35 @@
 //! What becomes of claims when the machine below a node is booted again, or is another one.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    claim::{Claim, ClaimState, MachineChange, MachineEvent},
+    claim::{Claim, ClaimState},
     record::{Identity, Record, Unknown},
 };
 use crate::locate::{Gpu, NodeFacts};
+
+/// The machine below the node is not as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineChange {
+    /// What happened to it.
+    pub event: MachineEvent,
+    /// When it was noticed, on our clock.
+    pub at: Timestamp,
+    /// Fields that we do not know.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+/// What can happen to a machine, the stronger last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MachineEvent {
+    /// It booted again: another `bootID`.
+    Rebooted,
+    /// It is another one: another `systemUUID`.
+    Exchanged,
+}
 
 /// Note on every claim what happened to the machine since the record was written. Whatever was seen before that proves nothing about
 /// the machine as it is now: the hold-down begins anew.

@@ -26,13 +26,14 @@ mod taken_away;
 mod verdict;
 mod view;
 
-pub use claim::{Claim, ClaimState, Episode, MachineChange, MachineEvent, Member, Recovery};
+pub use claim::{Claim, ClaimState, Episode, Member, Recovery};
 pub use decide::{Context, Decision, Effect, Told, decide};
 pub use fold::{Heard, Rule};
 pub use guard::{Slots, limit};
 pub use hand::{Hand, HandRelease, Judgement, MAX_REASON, MAX_WHO, Offer, Refusal, Releases, Word, release_by_hand, say, signed};
 pub use leave::{Belongings, Leaving};
 pub use ledger::{LEDGER_VERSION, Ledger, MAX_LEDGER_BYTES, Machine, News, Open, Pause, StoredLedger, machine_key};
+pub use machine::{MachineChange, MachineEvent};
 pub use outcome::{Outcome, Verdict};
 pub use reach::GpuScope;
 pub use record::{Added, Before, Identity, MAX_BYTES, Record, Stored, Unknown, VERSION, read};

@@ -7,9 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    claim::{Claim, ClaimState, Episode, MachineEvent, Recovery},
+    claim::{Claim, ClaimState, Episode, Recovery},
     evidence::{Finding, Shown, needing},
     ledger::Open,
+    machine::MachineEvent,
     record::Record,
     recurrence::{self, lengthened, releases},
     scope::word,

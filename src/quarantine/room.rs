@@ -2,6 +2,7 @@
 
 use super::{
     claim::{Claim, Member},
+    eviction::Evicting,
     record::{MAX_BYTES, Record},
 };
 use crate::locate::Gpu;
@@ -27,13 +28,25 @@ impl Record {
         if self.length_at_most().is_some_and(|length| length + RESERVED + RESERVED_PER_CLAIM * self.claims.len() <= MAX_BYTES) {
             return true;
         }
+        let mut core = self.unsheddable();
+        core.restarts.clear();
+        core.to_text().len() + RESERVED + RESERVED_PER_CLAIM * core.claims.len() <= MAX_BYTES
+    }
+
+    /// The room that is left for pods, in bytes.
+    pub(super) fn room_for_pods(&self) -> usize {
+        let core = self.unsheddable();
+        MAX_BYTES.saturating_sub(core.to_text().len() + RESERVED + RESERVED_PER_CLAIM * core.claims.len())
+    }
+
+    /// What stays when all that may be was shed, but for the restarts of groups.
+    fn unsheddable(&self) -> Self {
         let mut core = self.clone();
         core.shed_history(0);
         core.shed_notes();
         core.shed_resolved();
         core.eviction = None;
-        core.restarts.clear();
-        core.to_text().len() + RESERVED + RESERVED_PER_CLAIM * core.claims.len() <= MAX_BYTES
+        core
     }
 
     /// If queries were added to a claim that had so many and there is no room for them, it is as if they could not be used: a person is
@@ -90,8 +103,8 @@ impl Record {
         known.then_some(length)
     }
 
-    /// Shed, in this order, until it fits: the oldest history, what alerts said, members that are over, pods (they are found again) and the
-    /// restarts of groups. `None` if it never does.
+    /// Shed, in this order, until it fits: the oldest history, what alerts said, members that are over, what is said of pods, the pods
+    /// (they are found again) and the restarts of groups. `None` if it never does.
     pub(super) fn fit(mut self) -> Option<(Self, String)> {
         self.shed_history(MAX_HISTORY);
         loop {
@@ -106,6 +119,8 @@ impl Record {
                 self.shed_notes();
             } else if self.claims.iter().any(Claim::has_resolved) {
                 self.shed_resolved();
+            } else if self.eviction.as_mut().is_some_and(Evicting::shed_texts) {
+                // That was something; what it is about stays.
             } else if self.eviction.is_some() {
                 self.eviction = None;
             } else if !self.restarts.is_empty() {

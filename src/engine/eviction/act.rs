@@ -1,14 +1,14 @@
 //! What was planned and put on record is done: each pod is looked at again just before it is asked.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use super::look::{Seen, resident};
+use super::look::Seen;
 use crate::{
     cluster::Workloads,
     engine::{Engine, lock, node::Written, steps::PodStep},
     locate::{NodeFacts, NodeName, PodFacts, PodName},
     policy::Config,
-    quarantine::eviction::{Act, Call, Came, EvictionAnswer, Look, Plan, may_touch, note_came, still},
+    quarantine::eviction::{Act, Call, Came, EvictionAnswer, Plan, Resident, may_touch, note_came, still},
 };
 
 impl Engine {
@@ -104,22 +104,10 @@ impl Engine {
                 Err(error) => return Err(withheld(error.to_string())),
             }
         }
-        let chain = seen.chains.get(uid).map(Vec::as_slice).unwrap_or_default();
-        let mut now = resident(now, chain, &config);
-        if let Some(known) = seen.here.iter().chain(&seen.elsewhere).find(|r| r.pod.uid == uid) {
-            (now.gang, now.kinds, now.unread) = (known.gang.clone(), known.kinds.clone(), known.unread.clone());
-        }
-        let look = Look {
-            here: &seen.here,
-            elsewhere: &seen.elsewhere,
-            restarts: &[],
-            going: &BTreeMap::new(),
-            paused: None,
-            called: &BTreeMap::new(),
-            config: &config,
-            now: self.clock.now(),
+        let Some(known) = seen.here.iter().chain(&seen.elsewhere).find(|r| r.pod.uid == uid) else {
+            return Err(withheld("it was not among the pods that were looked at".to_owned()));
         };
-        still(&fresh, &now, &look).map_err(withheld)
+        still(&fresh, &Resident { pod: now, ..known.clone() }, &seen.here, &config).map_err(withheld)
     }
 
     /// Call a pod that asks for time. What comes of it is noted when the node is looked at next, which is at once then.

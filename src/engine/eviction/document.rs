@@ -149,6 +149,7 @@ fn about_pod(resident: &Resident, chain: Option<&Vec<OwnerObject>>) -> Value {
     let owners: Vec<Value> = nearest.chain(above).map(|o| json!({ "kind": o.kind, "name": o.name, "uid": o.uid })).collect();
     json!({
         "namespace": pod.name.namespace(), "name": pod.name.name(), "uid": pod.uid, "created": pod.created, "group": resident.gang.key,
+        "framework": resident.gang.framework.as_str(), "assumed": resident.gang.unread, "pinned": resident.gang.pinned,
         "owners": owners, "images": pod.images, "gpus": pod.gpus, "devices": pod.devices, "node": pod.node,
     })
 }

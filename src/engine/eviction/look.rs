@@ -75,7 +75,7 @@ pub(super) async fn look(
     Ok(seen)
 }
 
-pub(super) fn resident(pod: PodFacts, chain: &[OwnerObject], config: &Config) -> Resident {
+fn resident(pod: PodFacts, chain: &[OwnerObject], config: &Config) -> Resident {
     let gang = gang(&pod, chain, config.eviction.group_label.as_deref());
     let nearest = pod.controller.iter().map(|c| c.kind.clone());
     let above = chain.iter().filter_map(|o| o.controller.as_ref()).map(|c| c.kind.clone());

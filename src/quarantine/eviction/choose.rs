@@ -27,7 +27,7 @@ pub struct Resident {
 /// Why a pod is left where it is, as a clause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spared {
-    /// In one word, for a metric label.
+    /// In one word, for programs.
     pub reason: &'static str,
     /// For people.
     pub why: String,

@@ -12,7 +12,7 @@ mod owners;
 mod pod_failure;
 mod ray;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod training;
 mod volcano;
 

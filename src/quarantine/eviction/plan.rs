@@ -10,15 +10,15 @@ use super::{
     gang::Loss,
     order::in_order,
     state::{Evictee, EvicteeState, Evicting},
-    work::{LOOK_SOON, Work},
+    work::Work,
 };
 use crate::{
-    locate::{NodeFacts, PodName},
+    locate::{NodeFacts, PodName, Taint},
     policy::{Config, EvictionRules},
     quarantine::{
+        claim::Claim,
         decide::{EFFECT, RECORD},
         record::{Record, Stored, read},
-        release::later,
         scope::{Standing, standing, word},
     },
 };
@@ -120,9 +120,8 @@ pub(in crate::quarantine) fn allows(node: &NodeFacts, record: &Record, config: &
     let Some(added) = &record.added else { return Err("the node is not isolated".to_owned()) };
     // P3: as read from the API server, not as we remember to have written it.
     let before = record.before.as_ref().and_then(|b| b.taint.as_ref());
-    let stands = |taint: &crate::locate::Taint| {
-        taint.effect == EFFECT && node.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect)
-    };
+    let stands =
+        |taint: &Taint| taint.effect == EFFECT && node.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect);
     if !added.taint.as_ref().or(before).is_some_and(stands) {
         return Err("the taint does not stand on the node".to_owned());
     }
@@ -163,12 +162,12 @@ pub fn plan(node: &NodeFacts, look: &Look<'_>) -> Plan {
         Ok(record) => record,
         Err(why) => return stop(node, look, &why),
     };
-    let Some(added) = record.added.as_ref().map(|a| a.at) else { return Plan::nothing() };
     let old = record.eviction.as_ref();
-    let mut work = Work::on(old, added, look);
+    let mut work = Work::on(&record, look);
     let (chosen, left) = choose(node, look, &record);
     let noted: Vec<&Resident> = left.iter().filter(|(_, spared)| spared.is_puzzling()).map(|(resident, _)| *resident).collect();
-    work.follow(|uid| chosen.iter().any(|c| c.resident.pod.uid == uid) || noted.iter().any(|r| r.pod.uid == uid));
+    let is_to_go = |uid: &str| chosen.iter().any(|c| c.resident.pod.uid == uid) || noted.iter().any(|r| r.pod.uid == uid);
+    work.follow(is_to_go, "nothing asks it to leave now");
     for group in in_order(chosen, &look.config.eviction.order) {
         work.group(&group);
     }
@@ -192,22 +191,23 @@ pub fn plan(node: &NodeFacts, look: &Look<'_>) -> Plan {
     }
 }
 
-/// Whether a pod is still to go, as node and pod are now, just before it is asked.
+/// Whether a pod is still to go, as node and pod are now, just before it is asked. `here` are the pods of the node as they were planned
+/// with.
 ///
 /// # Errors
 ///
 /// With what changed, as a clause.
-pub fn still(node: &NodeFacts, resident: &Resident, look: &Look<'_>) -> Result<(), String> {
-    let record = may_evict(node, look.config)?;
+pub fn still(node: &NodeFacts, resident: &Resident, here: &[Resident], config: &Config) -> Result<(), String> {
+    let record = may_evict(node, config)?;
     if record.eviction.as_ref().and_then(|e| e.of(&resident.pod.uid)).is_none_or(|p| p.state != EvicteeState::Asking) {
         return Err("it is no longer to be asked by the record".to_owned());
     }
-    may_go(resident, look.config).map_err(|spared| spared.why)?;
+    may_go(resident, config).map_err(|spared| spared.why)?;
     if resident.pod.node.as_ref() != Some(&node.name) {
         // One of a group of which all must go, wherever they are.
         return if resident.gang.loss == Loss::All { Ok(()) } else { Err("it is not on the node any more".to_owned()) };
     }
-    asked_by(resident, node, look.here, &record, look.config).map(drop).map_err(|spared| spared.why)
+    asked_by(resident, node, here, &record, config).map(drop).map_err(|spared| spared.why)
 }
 
 /// A pod that is to go, the claim that asks for it and its rules.
@@ -232,63 +232,53 @@ fn choose<'a>(node: &NodeFacts, look: &Look<'a>, record: &'a Record) -> (Vec<Cho
             })
             .and_then(|()| asked_by(resident, node, look.here, record, config));
         match asked {
-            Ok((claim, rules)) => {
-                let hopeless = claim.fault.as_deref().filter(|_| is_hopeless(claim, config));
-                chosen.push(Chosen { resident, rules, since: claim.since, hopeless });
-            }
+            Ok((claim, rules)) => chosen.push(Chosen::by(resident, claim, rules, config)),
             Err(why) => left.push((resident, why)),
         }
     }
-    // Of a group of which all must go, those elsewhere go as well, if they opted in, too: those that were there when the first of it was
-    // asked. Their successors are what it is done for.
-    let evicting = record.eviction.as_ref();
-    let with_all: Vec<Chosen<'a>> = chosen.iter().filter(|c| c.resident.gang.loss == Loss::All).copied().collect();
-    for resident in look.elsewhere.iter().filter(|r| r.gang.loss == Loss::All && may_go(r, config).is_ok()) {
-        let key = &resident.gang.key;
-        let begun = evicting.and_then(|e| e.pods.iter().filter(|p| p.group == *key).filter_map(|p| p.asked).min());
-        let known = evicting.is_some_and(|e| e.of(&resident.pod.uid).is_some());
-        let was_there = begun.is_none_or(|begun| resident.pod.created.is_some_and(|created| created <= begun));
-        let by = with_all.iter().find(|c| c.resident.gang.key == *key && c.resident.pod.deleted.is_none());
-        let by = match by {
-            Some(here) => Some((here.rules, here.since, here.hopeless)),
-            // The one here is gone, and the others are still to follow it.
-            None if known => self::evicting(record).next().map(|claim| {
-                (config.eviction_for(&claim.policy), claim.since, claim.fault.as_deref().filter(|_| is_hopeless(claim, config)))
-            }),
-            None => None,
-        };
-        if let Some((rules, since, hopeless)) = by.filter(|_| known || was_there) {
-            chosen.push(Chosen { resident, rules, since, hopeless });
-        }
-    }
+    let followers: Vec<Chosen<'a>> = look.elsewhere.iter().filter_map(|r| follower(r, &chosen, look, record)).collect();
+    chosen.extend(followers);
     (chosen, left)
+}
+
+impl<'a> Chosen<'a> {
+    fn by(resident: &'a Resident, claim: &'a Claim, rules: &'a EvictionRules, config: &Config) -> Self {
+        Self { resident, rules, since: claim.since, hopeless: claim.fault.as_deref().filter(|_| is_hopeless(claim, config)) }
+    }
+}
+
+/// Of a group of which all must go, one elsewhere goes as well, if it opted in, too, and was there when the first of the group was asked.
+/// The successors of those are what it is done for.
+fn follower<'a>(resident: &'a Resident, here: &[Chosen<'a>], look: &Look<'a>, record: &'a Record) -> Option<Chosen<'a>> {
+    let key = &resident.gang.key;
+    if resident.gang.loss != Loss::All || may_go(resident, look.config).is_err() {
+        return None;
+    }
+    let on_record = || record.eviction.iter().flat_map(|e| &e.pods);
+    if on_record().any(|p| p.uid == resident.pod.uid) {
+        // Perhaps the one here is gone, and it is still to follow.
+        let claim = evicting(record).next()?;
+        return Some(Chosen::by(resident, claim, look.config.eviction_for(&claim.policy), look.config));
+    }
+    let begun = on_record().filter(|p| p.group == *key).filter_map(|p| p.asked).min();
+    let was_there = begun.is_none_or(|begun| resident.pod.created.is_some_and(|created| created <= begun));
+    let leader = here.iter().find(|c| c.resident.gang.key == *key && c.resident.pod.deleted.is_none())?;
+    was_there.then_some(Chosen { resident, ..*leader })
 }
 
 /// Nothing is evicted now: what was about to be is put off.
 fn stop(node: &NodeFacts, look: &Look<'_>, why: &str) -> Plan {
     let text = node.annotations.get(&look.config.annotation(RECORD)).map(String::as_str);
     let Stored::Ours(record) = read(text, node, &look.config.instance) else { return Plan::nothing() };
-    let Some(old) = record.eviction else { return Plan::nothing() };
-    let mut new = old.clone();
-    for pod in &mut new.pods {
-        let here = look.here.iter().chain(look.elsewhere).find(|r| r.pod.uid == pod.uid);
-        match (pod.state, here) {
-            (EvicteeState::Leaving, None) => pod.move_to(EvicteeState::Gone, None, look.now),
-            (EvicteeState::Asking | EvicteeState::Blocked | EvicteeState::Checkpoint | EvicteeState::Waiting, None) => {
-                pod.move_to(EvicteeState::Gone, Some("it went by itself"), look.now);
-            }
-            (EvicteeState::Asking, Some(resident)) if resident.pod.deleted.is_some() => {
-                pod.move_to(EvicteeState::Leaving, None, look.now);
-            }
-            (EvicteeState::Asking | EvicteeState::Blocked | EvicteeState::Checkpoint | EvicteeState::Waiting, Some(_)) => {
-                pod.put_off(&format!("not now: {why}"), look.now);
-            }
-            _ => {}
-        }
+    let Some(old) = record.eviction.as_ref() else { return Plan::nothing() };
+    let mut work = Work::on(&record, look);
+    let leaving = work.follow(|_| false, &format!("not now: {why}"));
+    Plan {
+        news: news(Some(old), &work.new),
+        next: leaving.then_some(work.next),
+        record: (work.new != *old).then_some(work.new),
+        ..Plan::nothing()
     }
-    let leaving = new.pods.iter().any(|p| p.state == EvicteeState::Leaving);
-    let next = leaving.then(|| later(look.now, LOOK_SOON));
-    Plan { news: news(Some(&old), &new), record: (new != old).then_some(new), next, ..Plan::nothing() }
 }
 
 /// What differs, but for what is still to be answered.

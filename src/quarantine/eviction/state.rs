@@ -13,10 +13,9 @@ use crate::{
 
 /// The most pods on record at once. More are asked to leave as soon as others are gone.
 pub const MAX_PODS: usize = 32;
-/// The room of all pods together, in bytes of JSON. The rest of the record is for what is never shed.
-const ROOM: usize = 11 * 1024;
-/// What a pod takes besides its names: the frame, its times, `why` and `checkpoint`.
-const FRAME: usize = 240 + MAX_WHY;
+/// What a pod takes besides its names, in bytes of JSON: keys, state, times to the nanosecond. Its `why` and `checkpoint` come on top, and
+/// are shed if need be.
+const FRAME: usize = 320;
 /// Pods that stay or came back are told of; so many of them stand on record.
 pub(super) const MAX_LEFT: usize = 12;
 /// The most restarts of groups on record.
@@ -145,6 +144,17 @@ pub struct Restart {
     pub group: String,
     /// When, on our clock.
     pub at: Timestamp,
+    /// Fields that we do not know.
+    #[serde(flatten)]
+    pub other: Unknown,
+}
+
+impl Restart {
+    /// A restart of a group.
+    #[must_use]
+    pub fn of(group: &str, at: Timestamp) -> Self {
+        Self { group: group.to_owned(), at, other: Unknown::new() }
+    }
 }
 
 /// Forget restarts that no longer count.
@@ -158,7 +168,7 @@ pub(super) fn note_restart(restarts: &mut Vec<Restart>, group: &str, now: Timest
     if restarts.len() >= MAX_RESTARTS {
         restarts.remove(0);
     }
-    restarts.push(Restart { group: group.to_owned(), at: now });
+    restarts.push(Restart::of(group, now));
 }
 
 impl Evicting {
@@ -167,10 +177,25 @@ impl Evicting {
         Self { since: now, pods: Vec::new(), evidence: None, other: Unknown::new() }
     }
 
-    /// Whether one more pod fits, by the lengths of its names.
-    pub(super) fn has_room_for(&self, pod: &Evictee) -> bool {
+    /// Whether one more pod fits into so many bytes, without what can be shed.
+    pub(super) fn has_room_for(&self, pod: &Evictee, room: usize) -> bool {
+        // Names of Kubernetes need no escapes; a group may be named by a label, which needs none either.
         let length = |p: &Evictee| FRAME + p.pod.namespace().len() + p.pod.name().len() + p.uid.len() + p.group.len();
-        self.pods.len() < MAX_PODS && self.pods.iter().map(length).sum::<usize>() + length(pod) <= ROOM
+        self.pods.len() < MAX_PODS && self.pods.iter().map(length).sum::<usize>() + length(pod) <= room
+    }
+
+    /// Give up what people can do without: of pods that are over first, then of all. Whether there was anything.
+    pub(in crate::quarantine) fn shed_texts(&mut self) -> bool {
+        let has = |p: &Evictee| p.why.is_some() || p.checkpoint.as_ref().is_some_and(|c| !c.is_empty());
+        let over = self.pods.iter().any(|p| p.state.is_over() && has(p));
+        let mut shed = false;
+        for pod in self.pods.iter_mut().filter(|p| has(p) && (!over || p.state.is_over())) {
+            pod.why = None;
+            // That it waited for its checkpoint must not be forgotten: it would wait again.
+            pod.checkpoint = pod.checkpoint.take().filter(|_| !pod.state.is_over()).map(|_| String::new());
+            shed = true;
+        }
+        shed
     }
 
     /// The pod of that UID.
@@ -264,10 +289,11 @@ impl Evictee {
         FIRST_PAUSE.saturating_mul(1 << self.tries.saturating_sub(1).min(4)).min(LONGEST_PAUSE)
     }
 
-    /// Whether it has been refused for so long, and was asked just now: a process that was away asks once more first.
+    /// Whether it has been asked for so long in vain, the last time just now: a process that was away asks once more first.
     pub(super) fn is_past(&self, deadline: Duration, now: Timestamp) -> bool {
         let lately = self.next.is_some_and(|next| later(next, LONGEST_PAUSE) >= now);
-        lately && self.state == EvicteeState::Blocked && self.from.is_some_and(|from| later(from, deadline) <= now)
+        let in_vain = matches!(self.state, EvicteeState::Blocked | EvicteeState::Asking);
+        lately && in_vain && self.from.is_some_and(|from| later(from, deadline) <= now)
     }
 
     fn take(&mut self, answer: &EvictionAnswer, now: Timestamp) {

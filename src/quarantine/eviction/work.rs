@@ -11,22 +11,27 @@ use super::{
     plan::{Act, Chosen, Look},
     state::{Evictee, EvicteeState, Evicting, HOUR, MAX_LEFT},
 };
-use crate::{policy::OnDeadline, quarantine::release::later};
+use crate::{
+    policy::OnDeadline,
+    quarantine::{record::Record, release::later},
+};
 
 /// For so long the other pods of a group are left to their framework once one is gone.
 const REGROUP: Duration = Duration::from_secs(60);
 /// Nodes are looked at so often while nothing is to be done: pods come back.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How soon a terminating pod is looked at again.
-pub(super) const LOOK_SOON: Duration = Duration::from_secs(2);
+const LOOK_SOON: Duration = Duration::from_secs(2);
 /// A pod that terminates for so long beyond its grace may never end: the GPU of its node hangs, or the node does.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// What a plan grows from.
 pub(super) struct Work<'a> {
     look: &'a Look<'a>,
-    /// Since when the node has been isolated.
+    /// Since when the node has been isolated; the beginning of time if it is not any more.
     isolated: Timestamp,
+    /// How much the record has for pods, in bytes.
+    room: usize,
     /// What is to stand on record.
     pub(super) new: Evicting,
     /// The groups that are restarted by it.
@@ -38,11 +43,12 @@ pub(super) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn on(old: Option<&Evicting>, isolated: Timestamp, look: &'a Look<'a>) -> Self {
+    pub(super) fn on(record: &Record, look: &'a Look<'a>) -> Self {
         Self {
             look,
-            isolated,
-            new: old.cloned().unwrap_or_else(|| Evicting::begun(look.now)),
+            isolated: record.added.as_ref().map_or(Timestamp::MIN, |added| added.at),
+            room: record.room_for_pods(),
+            new: record.eviction.clone().unwrap_or_else(|| Evicting::begun(look.now)),
             restarted: Vec::new(),
             acts: Vec::new(),
             next: later(look.now, LOOK_AGAIN),
@@ -53,44 +59,43 @@ impl<'a> Work<'a> {
         self.next = self.next.min(at.max(self.look.now));
     }
 
-    /// The pods on record that are gone by now, or no longer to go.
-    pub(super) fn follow(&mut self, is_to_go: impl Fn(&str) -> bool) {
+    /// The pods on record that are gone by now; who is not to go now is put off, and why. Whether any terminates as it should.
+    pub(super) fn follow(&mut self, is_to_go: impl Fn(&str) -> bool, why: &str) -> bool {
         let now = self.look.now;
         let mut soon = false;
         for pod in &mut self.new.pods {
             let resident = self.look.here.iter().chain(self.look.elsewhere).find(|r| r.pod.uid == pod.uid);
-            match resident {
+            let itself = |words: &'static str| pod.asked.is_none().then_some(words);
+            match (resident, resident.and_then(|r| r.pod.deleted)) {
                 // The API server said so, and yet it is there.
-                Some(resident) if pod.state == EvicteeState::Gone && resident.pod.deleted.is_none() => {
+                (Some(_), None) if pod.state == EvicteeState::Gone => {
                     pod.put_off("it is still there", now);
                     pod.next = Some(later(now, LOOK_AGAIN));
                 }
                 _ if pod.state.is_over() => {}
-                None => {
-                    let itself = (pod.asked.is_none()).then_some("it went by itself");
-                    pod.move_to(EvicteeState::Gone, itself, now);
-                }
-                Some(resident) if resident.pod.deleted.is_some() => {
-                    let deleted = resident.pod.deleted.unwrap_or(now);
-                    let slow = later(deleted, SLOW) <= now;
+                (None, _) => pod.move_to(EvicteeState::Gone, itself("it went by itself"), now),
+                (Some(_), Some(deleted)) if later(deleted, SLOW) <= now => {
                     let stuck = format!("it should have ended at {deleted} and has not: its node may be unable to end it");
-                    let itself = pod.asked.is_none().then_some("it terminates by itself");
-                    if slow || pod.state != EvicteeState::Leaving {
-                        pod.move_to(EvicteeState::Leaving, if slow { Some(&stuck) } else { itself }, now);
-                    }
-                    soon |= !slow;
+                    pod.move_to(EvicteeState::Leaving, Some(&stuck), now);
                 }
-                Some(_) if !is_to_go(&pod.uid) => {
-                    if pod.state != EvicteeState::Waiting {
-                        pod.put_off("nothing asks it to leave now", now);
+                (Some(_), Some(_)) => {
+                    if pod.state != EvicteeState::Leaving {
+                        pod.move_to(EvicteeState::Leaving, itself("it terminates by itself"), now);
+                    }
+                    soon = true;
+                }
+                (Some(_), None) if pod.state == EvicteeState::Leaving => soon = true,
+                (Some(_), None) => {
+                    if !is_to_go(&pod.uid) {
+                        pod.put_off(why, now);
                     }
                 }
-                Some(_) => soon |= pod.state == EvicteeState::Leaving,
             }
         }
         if soon {
             self.wake(later(now, LOOK_SOON));
         }
+        soon
     }
 
     /// What stands on record about a pod, which is added if it is new and there is room.
@@ -100,7 +105,7 @@ impl<'a> Work<'a> {
             return self.new.pods.get_mut(at);
         }
         let new = Evictee::new(resident.pod.name.clone(), &resident.pod.uid, &resident.gang.key, self.look.now);
-        while !self.new.has_room_for(&new) {
+        while !self.new.has_room_for(&new, self.room) {
             // Those that are over and not here any more are not there to be forgotten.
             let here = |uid: &str| self.look.here.iter().any(|r| r.pod.uid == uid);
             let over = self.new.pods.iter().position(|p| p.state.is_over() && !here(&p.uid))?;
@@ -160,75 +165,93 @@ impl<'a> Work<'a> {
     fn going(&mut self, group: &[Chosen<'_>]) {
         let Some(first) = group.first() else { return };
         let gang = &first.resident.gang;
-        let asked = |work: &Self| work.new.pods.iter().any(|p| p.group == gang.key && p.asked.is_some());
-        let began = asked(self);
-        let restarted: Vec<Timestamp> = {
-            let counts = |r: &&super::Restart| r.group == gang.key && later(r.at, HOUR) > self.look.now;
-            self.look.restarts.iter().filter(counts).map(|r| r.at).collect()
-        };
+        let began = self.asked_any(&gang.key);
+        if !began && self.is_held_back(group) {
+            return;
+        }
+        match gang.loss {
+            Loss::Whole => self.one_of(group, began),
+            Loss::Each => self.each_of(group),
+            Loss::All | Loss::Fails(_) => group.iter().for_each(|chosen| self.pod(chosen)),
+        }
+        // Counted before the first is asked: a crash in between counts one too many, never one too few.
+        if !began && self.asked_any(&gang.key) {
+            self.restarted.push(gang.key.clone());
+        }
+    }
+
+    fn asked_any(&self, group: &str) -> bool {
+        self.new.pods.iter().any(|p| p.group == group && p.asked.is_some())
+    }
+
+    /// When we restarted a group, on any node, as far as it counts.
+    fn restarts_of(&self, group: &str) -> impl Iterator<Item = Timestamp> {
+        let counts = move |r: &&super::Restart| r.group == group && later(r.at, HOUR) > self.look.now;
+        self.look.restarts.iter().filter(counts).map(|r| r.at)
+    }
+
+    /// Whether a group of which nobody was asked yet must wait as a whole.
+    fn is_held_back(&mut self, group: &[Chosen<'_>]) -> bool {
+        let Some(gang) = group.first().map(|c| &c.resident.gang) else { return true };
         let most = usize::try_from(self.look.config.eviction.max_restarts_per_hour).unwrap_or(usize::MAX);
+        let (restarts, first) = (self.restarts_of(&gang.key).count(), self.restarts_of(&gang.key).min());
         // Replicas do not need each other: nothing restarts but the pod itself.
-        let restarts = gang.framework != Framework::Replicas;
-        if !began && restarts && restarted.len() >= most {
-            let until = restarted.iter().min().map_or(self.look.now, |at| later(*at, HOUR));
-            let why = format!("{} was restarted {} times within an hour: not before {until}", gang.key, restarted.len());
-            for chosen in group.iter().filter(|c| c.resident.pod.deleted.is_none()) {
-                self.note(chosen.resident, EvicteeState::Waiting, &why);
-            }
+        if let Some(first) = first.filter(|_| restarts >= most && gang.framework != Framework::Replicas) {
+            let until = later(first, HOUR);
+            self.all_wait(group, &format!("{} was restarted {restarts} times within an hour: not before {until}", gang.key));
             self.wake(until);
-            return;
+            return true;
         }
-        if let Some(pause) = self.look.paused.filter(|_| !began) {
-            let why = format!("nothing new is begun: {pause}");
-            for chosen in group.iter().filter(|c| c.resident.pod.deleted.is_none()) {
-                self.note(chosen.resident, EvicteeState::Waiting, &why);
-            }
-            return;
+        if let Some(pause) = self.look.paused {
+            self.all_wait(group, &format!("nothing new is begun: {pause}"));
+            return true;
         }
-        // A checkpoint of ranks that belong together is written by all of them, before the first is asked.
-        if gang.loss != Loss::Each && !began && !self.all_ready(group) {
-            return;
+        // A checkpoint of ranks that belong together is written by all of them, before the first is asked. All that they wait for is begun.
+        let ready: Vec<bool> = group.iter().map(|chosen| gang.loss == Loss::Each || self.is_ready(chosen)).collect();
+        ready.contains(&false)
+    }
+
+    fn all_wait(&mut self, group: &[Chosen<'_>], why: &str) {
+        for chosen in group.iter().filter(|c| c.resident.pod.deleted.is_none()) {
+            self.note(chosen.resident, EvicteeState::Waiting, why);
         }
-        // One gone is enough: the framework takes the others. Those that it leaves are asked, too. From another node, it is the same.
-        let restarted_elsewhere = || restarted.iter().max().copied().filter(|_| !began);
-        let others_from = match (&gang.loss, self.first_gone(&gang.key).or_else(restarted_elsewhere)) {
-            (Loss::Whole, Some(gone)) => Some(later(gone, REGROUP)),
-            _ => None,
-        };
-        // What terminates may not be counted by its framework yet.
-        let going = |c: &&Chosen<'_>| {
-            let asked = self.new.of(&c.resident.pod.uid).is_some_and(|p| p.asked.is_some() && !p.state.is_over());
-            asked || c.resident.pod.deleted.is_some()
-        };
-        let (going, mut spare): (Vec<_>, _) =
-            (group.iter().filter(going).map(|c| c.resident.pod.uid.clone()).collect(), gang.spare);
-        let on_their_way =
-            u64::try_from(going.len()).unwrap_or(u64::MAX).saturating_add(self.look.going.get(&gang.key).copied().unwrap_or(0));
-        spare = spare.map(|spare| spare.saturating_sub(on_their_way));
+    }
+
+    /// One gone is enough, from this node or another: the framework takes the others. Those that it leaves are asked, too.
+    fn one_of(&mut self, group: &[Chosen<'_>], began: bool) {
+        let Some(gang) = group.first().map(|c| &c.resident.gang) else { return };
+        let elsewhere = self.restarts_of(&gang.key).max().filter(|_| !began);
+        let others_from = self.first_gone(&gang.key).or(elsewhere).map(|gone| later(gone, REGROUP));
+        let now = self.look.now;
         for (number, chosen) in group.iter().enumerate() {
-            if gang.loss == Loss::Each && !going.contains(&chosen.resident.pod.uid) {
+            if others_from.map_or(number == 0, |from| from <= now) {
+                self.pod(chosen);
+            } else {
+                self.all_wait(&[*chosen], &format!("{} restarts as a whole once one of its pods is gone", gang.key));
+                self.wake(others_from.unwrap_or_else(|| later(now, LOOK_SOON)));
+            }
+        }
+    }
+
+    /// As many as the group bears.
+    fn each_of(&mut self, group: &[Chosen<'_>]) {
+        let Some(gang) = group.first().map(|c| &c.resident.gang) else { return };
+        // What terminates may not be counted by its framework yet.
+        let is_going = |work: &Self, chosen: &Chosen<'_>| {
+            chosen.resident.pod.deleted.is_some() || work.new.of(&chosen.resident.pod.uid).is_some_and(Evictee::is_going)
+        };
+        let here = u64::try_from(group.iter().filter(|c| is_going(self, c)).count()).unwrap_or(u64::MAX);
+        let elsewhere = self.look.going.get(&gang.key).copied().unwrap_or(0);
+        let mut spare = gang.spare.map(|spare| spare.saturating_sub(here.saturating_add(elsewhere)));
+        for chosen in group {
+            if !is_going(self, chosen) {
                 if spare == Some(0) {
-                    let why = format!("{} bears no more losses now and would fail for good", gang.key);
-                    self.note(chosen.resident, EvicteeState::Waiting, &why);
+                    self.all_wait(&[*chosen], &format!("{} bears no more losses now and would fail for good", gang.key));
                     continue;
                 }
                 spare = spare.map(|spare| spare - 1);
             }
-            let now = self.look.now;
-            let waits = others_from.map_or(number > 0, |from| from > now);
-            if gang.loss == Loss::Whole && waits {
-                if chosen.resident.pod.deleted.is_none() {
-                    let why = format!("{} restarts as a whole once one of its pods is gone", gang.key);
-                    self.note(chosen.resident, EvicteeState::Waiting, &why);
-                }
-                self.wake(others_from.unwrap_or_else(|| later(now, LOOK_SOON)));
-                continue;
-            }
             self.pod(chosen);
-        }
-        // Counted before the first is asked: a crash in between counts one too many, never one too few.
-        if !began && asked(self) {
-            self.restarted.push(gang.key.clone());
         }
     }
 
@@ -236,12 +259,6 @@ impl<'a> Work<'a> {
     fn first_gone(&self, key: &str) -> Option<Timestamp> {
         let left = |p: &&Evictee| p.group == key && matches!(p.state, EvicteeState::Leaving | EvicteeState::Gone);
         self.new.pods.iter().filter(left).filter(|p| p.asked.is_some()).map(|p| p.at).min()
-    }
-
-    /// Whether nothing comes before the first of a group is asked. All that they wait for is begun.
-    fn all_ready(&mut self, group: &[Chosen<'_>]) -> bool {
-        let ready: Vec<bool> = group.iter().map(|chosen| self.is_ready(chosen)).collect();
-        ready.into_iter().all(|ready| ready)
     }
 
     /// Whether nothing comes before a pod is asked. What it waits for is begun.
@@ -295,7 +312,8 @@ impl<'a> Work<'a> {
             return;
         }
         let over = pod.is_past(rules.deadline, now);
-        if over && rules.on_deadline == OnDeadline::Leave {
+        // To delete it, somebody must have said no: where nobody answers, nobody knows what is wrong.
+        if over && (rules.on_deadline == OnDeadline::Leave || pod.state != EvicteeState::Blocked) {
             let why = format!(
                 "not gone within {}: {}",
                 humantime::format_duration(rules.deadline),

@@ -23,7 +23,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
-pub(super) fn pod(controller: Option<&str>, labels: &[(&str, &str)]) -> PodFacts {
+pub(in crate::quarantine::eviction) fn pod(controller: Option<&str>, labels: &[(&str, &str)]) -> PodFacts {
     PodFacts {
         name: PodName::new("team-a", "p-0").unwrap(),
         uid: "uid of p-0".to_owned(),

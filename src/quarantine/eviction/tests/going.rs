@@ -74,7 +74,7 @@ fn one_that_changed_meanwhile_is_not_asked(#[case] change: fn(&mut World, &mut R
     world.begin();
     let mut resident = world.here[0].clone();
     change(&mut world, &mut resident);
-    assert_eq!(still(&world.node, &resident, &world.look()).is_ok(), want);
+    assert_eq!(still(&world.node, &resident, &world.here, &world.config).is_ok(), want);
 }
 
 #[rstest]
@@ -159,4 +159,49 @@ fn pods_that_stay_take_no_room_from_those_that_are_to_go() {
     }
     world.here.push(pod("z-last"));
     assert_eq!(world.begin(), ["z-last"]);
+}
+
+#[test]
+fn long_answers_take_nobody_off_the_record() {
+    let mut world = World::new("max_restarts_per_hour: 1000");
+    // As many as stand on record at once, with names and answers as long as they come, beside claims that leave little room.
+    let long = "x".repeat(60);
+    world.here = (0..MAX_PODS).map(|n| pod(&format!("p{n:02}-{long}")).annotated("checkpoint", "none")).collect();
+    let mut claims = world.record().claims;
+    while world.record_with(&claims).len() < 9 * 1024 {
+        let mut more = claims[0].clone();
+        more.alert = format!("{long}{}", claims.len());
+        claims.push(more);
+    }
+    world.set_claims(&claims);
+    let asked = world.step(&EvictionAnswer::Refused { message: "\"\u{1f980}\n".repeat(100) });
+    assert!(asked.len() >= 4, "{asked:?}");
+    let pods = world.record().eviction.expect("it stands on record").pods;
+    let tried: Vec<_> = pods.iter().filter(|p| p.state == EvicteeState::Blocked && p.tries == 1 && p.next.is_some()).collect();
+    assert_eq!(tried.len(), asked.len(), "what came of each is known");
+    assert_eq!(world.begin(), NOBODY, "none is asked again at once");
+}
+
+#[test]
+fn one_of_whom_nobody_answers_is_left_at_the_deadline_and_never_deleted() {
+    let mut world = World::new("on_deadline: delete").with(pod("p"));
+    let unknown = EvictionAnswer::Unknown { message: "HTTP 500: failed calling webhook".to_owned() };
+    for _ in 0..15 {
+        let asked = world.step(&unknown);
+        assert!(asked.iter().all(|name| name == "p"), "{asked:?}");
+        world.pass(60);
+    }
+    assert_eq!(world.state("p"), EvicteeState::Left);
+    assert_eq!(world.why("p"), "not gone within 10m: nobody knows whether it was asked: HTTP 500: failed calling webhook");
+}
+
+#[test]
+fn one_that_was_asked_and_is_gone_did_not_go_by_itself_though_the_eviction_was_put_off() {
+    let mut world = World::new("").with(pod("p")).with(pod("q"));
+    world.step(&blocked("x"));
+    world.node.annotations.insert("gpu-quarantine.dev/hold".into(), "mine".into());
+    world.here.retain(|r| r.pod.name.name() != "p");
+    world.begin();
+    assert_eq!((world.state("p"), world.why("p").as_str()), (EvicteeState::Gone, ""));
+    assert_eq!(world.why("q"), "not now: a person holds the node: mine");
 }

@@ -7,7 +7,7 @@ use rstest::rstest;
 use super::world::{NOBODY, World, at, blocked, pod};
 use crate::{
     locate::NodeName,
-    quarantine::eviction::{Act, Call, EvicteeState, EvictionAnswer, Framework, Loss, Resident},
+    quarantine::eviction::{Act, Call, EvicteeState, EvictionAnswer, Framework, Loss, Resident, Restart},
 };
 
 fn in_jobset(name: &str) -> Resident {
@@ -150,7 +150,7 @@ fn what_terminates_on_other_nodes_counts_against_what_a_group_bears() {
 #[test]
 fn a_group_that_restarts_because_of_another_node_is_left_to_it() {
     let mut world = World::new("").with(in_jobset("a"));
-    let restart = crate::quarantine::eviction::Restart { group: "JobSet team-a/llm".into(), at: at(50) };
+    let restart = Restart::of("JobSet team-a/llm", at(50));
     world.restarts = vec![restart];
     assert_eq!(world.begin(), NOBODY);
     world.now = at(110);
@@ -193,7 +193,7 @@ fn a_group_loses_no_more_pods_than_it_bears() {
 #[test]
 fn a_group_is_restarted_only_so_often_within_an_hour() {
     let mut world = World::new("max_restarts_per_hour: 2").with(pod("p"));
-    let restart = |second| crate::quarantine::eviction::Restart { group: "Job team-a/p".into(), at: at(second) };
+    let restart = |second| Restart::of("Job team-a/p", at(second));
     world.restarts = vec![restart(-3000), restart(-60)];
     assert_eq!(world.plan().acts, []);
     assert_eq!(world.plan().next, Some(at(90)), "looked at again as usual");

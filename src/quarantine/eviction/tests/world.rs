@@ -6,12 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::{
-    locate::{Gpu, NodeFacts, NodeName, Owner, PodFacts, PodName, PodPhase, Taint},
+    locate::{Gpu, NodeFacts, NodeName, PodFacts, PodName, Taint},
     policy::{self, Config},
     quarantine::{
+        Claim,
         eviction::{
-            Act, Came, Evictee, EvicteeState, EvictionAnswer, Framework, Gang, Look, Loss, Plan, Resident, Restart, note_came,
-            note_plan, plan,
+            Act, Came, Evictee, EvicteeState, EvictionAnswer, Framework, Gang, Look, Loss, Plan, Resident, Restart, gang,
+            note_came, note_plan, plan,
         },
         record::Record,
     },
@@ -120,6 +121,16 @@ impl World {
         serde_json::from_str(&self.node.annotations["gpu-quarantine.dev/record"]).unwrap()
     }
 
+    /// The text of the record with these claims.
+    pub(super) fn record_with(&self, claims: &[Claim]) -> String {
+        Record { claims: claims.to_vec(), ..self.record() }.to_text()
+    }
+
+    pub(super) fn set_claims(&mut self, claims: &[Claim]) {
+        let text = self.record_with(claims);
+        self.node.annotations.insert("gpu-quarantine.dev/record".to_owned(), text);
+    }
+
     pub(super) fn look(&self) -> Look<'_> {
         Look {
             here: &self.here,
@@ -209,33 +220,13 @@ impl World {
 
 /// A pod on the node that opted in and uses a GPU, of a Job of its own.
 pub(super) fn pod(name: &str) -> Resident {
+    let controller = format!("batch/v1 Job {name}");
     let pod = PodFacts {
         name: PodName::new("team-a", name).unwrap(),
         uid: format!("uid of {name}"),
         node: Some(NodeName::parse("gpu-1").unwrap()),
         created: Some(at(-3600)),
-        deleted: None,
-        labels: BTreeMap::from([("gpu-quarantine.dev/evict".to_owned(), "true".to_owned())]),
-        annotations: BTreeMap::new(),
-        controller: Some(Owner {
-            api_version: "batch/v1".to_owned(),
-            kind: "Job".to_owned(),
-            name: name.to_owned(),
-            uid: format!("uid of job {name}"),
-        }),
-        phase: PodPhase::Running,
-        priority: 0,
-        grace_seconds: None,
-        restart_policy: "Never".to_owned(),
-        tolerations: Vec::new(),
-        gpus: 1,
-        whole_gpus: 1,
-        claims: Vec::new(),
-        devices: None,
-        host_network: false,
-        ip: None,
-        images: Vec::new(),
-        pod_group: None,
+        ..gang::tests::pod(Some(&controller), &[("gpu-quarantine.dev/evict", "true")])
     };
     Resident {
         pod,
