@@ -54,6 +54,7 @@ pub struct Metrics {
     write_failures: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
     records_unusable: Gauge,
+    paused: Gauge,
     events: Family<ByResult, Counter>,
     ledger_writes: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
@@ -101,6 +102,7 @@ impl Metrics {
             write_failures: Family::default(),
             nodes: Family::default(),
             records_unusable: Gauge::default(),
+            paused: Gauge::default(),
             events: Family::default(),
             ledger_writes: Family::default(),
             heartbeat: Gauge::default(),
@@ -143,6 +145,7 @@ impl Metrics {
         registry.register("nodes", "Nodes by state", m.nodes.clone());
         registry.register("claims", "Claims on record, by state", m.claims.clone());
         registry.register("records_unusable", "Nodes whose record cannot be used", m.records_unusable.clone());
+        registry.register("paused", "Whether a person paused the service: nothing new is begun", m.paused.clone());
         registry.register("node_state_info", "Nodes that are not free, at most 500 of them", m.node_state.clone());
         registry.register(
             "node_isolated_timestamp_seconds",
@@ -365,7 +368,8 @@ impl Metrics {
     /// The text of `/metrics`. Gauges are set from the state as it is now.
     #[must_use]
     pub fn render(&self, engine: &crate::engine::Engine) -> String {
-        let Census { states, claims, pods, busy, parked, unusable } = engine.census();
+        let Census { states, claims, pods, busy, parked, unusable, paused } = engine.census();
+        self.paused.set(i64::from(paused));
         self.evictions.stand(&pods);
         self.records_unusable.set(i64::try_from(unusable).unwrap_or(i64::MAX));
         for (state, count) in claims {

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-quarantine");
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 14] = [
     "serve",
     "replay",
     "explain",
@@ -43,6 +43,8 @@ const COMMANDS: [&str; 12] = [
     "nodes ignore",
     "nodes unignore",
     "nodes release",
+    "pause",
+    "resume",
     "uninstall",
 ];
 /// The configuration that a reader starts from.

@@ -16,6 +16,8 @@ mod fleet;
 mod harness;
 #[path = "webhook/metrics.rs"]
 mod metrics;
+#[path = "webhook/pause.rs"]
+mod pause;
 #[path = "webhook/pull.rs"]
 mod pull;
 #[path = "webhook/reload.rs"]

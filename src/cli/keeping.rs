@@ -4,10 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::engine::Engine;
 
-/// What is new is gathered for so long.
+/// What is new is gathered for so long, and a pause is heard of at the latest.
 const GATHER: Duration = Duration::from_secs(10);
-/// It is read at least so often: a pause is to be heard of.
-const READ: u32 = 3;
 /// How long the start may wait for it.
 const AT_START: Duration = Duration::from_secs(5);
 
@@ -22,14 +20,9 @@ pub(super) async fn read_at_start(engine: &Engine) {
 pub(super) async fn keep_for_ever(engine: Arc<Engine>) {
     let mut rounds = tokio::time::interval(GATHER);
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut since = 0;
     loop {
         rounds.tick().await;
-        since += 1;
-        if since >= READ || engine.ledger_has_news() {
-            engine.sync_ledger().await;
-            since = 0;
-        }
+        engine.sync_ledger().await;
         engine.label_health().await;
     }
 }

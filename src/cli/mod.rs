@@ -6,6 +6,7 @@ mod explain;
 mod incident;
 mod keeping;
 mod nodes;
+mod pause;
 mod proving;
 mod pulling;
 mod recording;
@@ -49,6 +50,10 @@ enum Command {
     Demo(demo::Args),
     /// What stands on the nodes and why; hold, release or ignore one.
     Nodes(nodes::Args),
+    /// Begin nothing new until `resume`: no isolation, no eviction. Releases go on.
+    Pause(pause::PauseArgs),
+    /// End the pause: what waits is looked at again and let in, in its order.
+    Resume(pause::ResumeArgs),
     /// Give back everything that the service put on nodes, and begin nothing new from now on.
     Uninstall(uninstall::Args),
 }
@@ -137,6 +142,8 @@ impl Cli {
             Command::Explain(args) => explain::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Nodes(args) => nodes::run(&args),
+            Command::Pause(args) => pause::pause(args),
+            Command::Resume(args) => pause::resume(&args),
             Command::Uninstall(args) => uninstall::run(&args),
         };
         match result {

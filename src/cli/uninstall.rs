@@ -9,17 +9,17 @@ use std::{
 use super::{
     Failure, load_config,
     nodes::{change_if_there, taint_text},
-    printable, runtime,
+    pause, printable, runtime,
 };
 use crate::{
     cluster::{
-        LedgerError, LedgerWrite,
+        LedgerError,
         kubernetes::{self, DirectLedger, DirectNodes},
     },
     engine::{Clock, SystemClock},
     locate::{NodeFacts, NodeName},
     policy::Config,
-    quarantine::{Belongings, Leaving, Ledger, Pause, StoredLedger, Unknown},
+    quarantine::{Belongings, Leaving, Pause, Unknown},
 };
 
 /// How often the ledger is read again when others write it as well.
@@ -56,9 +56,6 @@ pub(super) struct Args {
     /// Do not ask.
     #[arg(long)]
     yes: bool,
-    /// End the pause, and do nothing else.
-    #[arg(long, conflicts_with_all = ["orphans", "words", "ledger", "yes"])]
-    resume: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -71,25 +68,23 @@ async fn uninstall(args: &Args, config: &Config) -> Result<(), Failure> {
     let client = kubernetes::config(args.kubeconfig.as_deref(), args.context.as_deref()).await.map_err(failed)?;
     let nodes = DirectNodes::new(client.clone(), &config.domain).map_err(failed)?;
     let ledger = DirectLedger::new(client, config.ledger.clone()).map_err(failed)?;
-    if args.resume {
-        set_pause(&ledger, config, None).await.map_err(Failure::unreachable)?;
-        say("The pause is over. The service hears of it within 30s.");
-        return Ok(());
-    }
     let leaving = Leaving { orphans: args.orphans, words: args.words };
     let mut left = Vec::new();
-    let pause = Pause { by: args.who.clone(), at: SystemClock.now(), reason: args.reason.clone(), other: Unknown::new() };
-    match set_pause(&ledger, config, Some(pause)).await {
-        Ok(()) => say(&format!("Paused in ConfigMap {}: a service that runs begins nothing new, within 30s.", config.ledger)),
+    let (by, at, reason) = (args.who.clone(), SystemClock.now(), args.reason.clone());
+    let word = Pause { by, at, reason, releases: false, other: Unknown::new() };
+    match pause::store(&ledger, config, Some(word)).await {
+        Ok(()) => say(&format!(
+            "Paused in ConfigMap {}: a service that runs begins nothing new, within {}.",
+            config.ledger,
+            pause::HEARD
+        )),
         Err(why) => left.push(format!("the service is not paused: {why}")),
     }
     let found = look(&nodes, config, leaving, &mut left).await?;
     let takes = list(&found, leaving);
     if takes > 0 {
         if !args.yes && !agreed(takes) {
-            return Err(Failure::finding(
-                "nothing was given back; the pause stands, end it with: gpu-quarantine uninstall --resume",
-            ));
+            return Err(Failure::finding("nothing was given back; the pause stands, end it with: gpu-quarantine resume"));
         }
         for (node, _) in found.iter().filter(|(_, belongings)| belongings.patch.is_some()) {
             if let Err(why) = give_back(&nodes, &node.name, config, leaving).await {
@@ -183,31 +178,6 @@ async fn give_back(nodes: &DirectNodes, name: &NodeName, config: &Config, leavin
         }
     };
     change_if_there(nodes, name, decide).await.map(drop).map_err(|failure| failure.message)
-}
-
-/// Write the pause into the ledger, or take it out.
-async fn set_pause(store: &DirectLedger, config: &Config, pause: Option<Pause>) -> Result<(), String> {
-    for _ in 0..TRIES {
-        let stored = store.read().await.map_err(|e| e.to_string())?;
-        let (version, text) = stored.map_or((None, None), |stored| (Some(stored.version), stored.text));
-        let (mut ledger, unreadable) = match text.as_deref().map(|text| Ledger::read(text, &config.instance)) {
-            None => (Ledger::new(&config.instance), None),
-            Some(StoredLedger::Ours(ledger)) => (*ledger, None),
-            Some(StoredLedger::Untouchable(why)) => return Err(format!("ConfigMap {} is not touched: {why}", config.ledger)),
-            Some(StoredLedger::Unreadable(_)) => (Ledger::new(&config.instance), text.as_deref()),
-        };
-        if ledger.paused.is_none() && pause.is_none() {
-            return Ok(());
-        }
-        ledger.paused.clone_from(&pause);
-        let text = ledger.fit(SystemClock.now());
-        match store.write(LedgerWrite { over: version.as_deref(), text: &text, unreadable }).await {
-            Ok(()) => return Ok(()),
-            Err(LedgerError::Conflict) => {}
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Err(LedgerError::Conflict.to_string())
 }
 
 async fn delete(store: &DirectLedger) -> Result<(), String> {

@@ -1,5 +1,7 @@
 //! Where the ledger is kept: one text under a version, written only over the version that was read.
 
+use std::collections::BTreeMap;
+
 /// A stored ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredText {
@@ -7,6 +9,8 @@ pub struct StoredText {
     pub version: String,
     /// The text; `None` if there is none in it.
     pub text: Option<String>,
+    /// The annotations beside it, which are people's.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What is to be stored.
@@ -18,6 +22,8 @@ pub struct LedgerWrite<'a> {
     pub text: &'a str,
     /// A text that could not be used, to be kept beside it.
     pub unreadable: Option<&'a str>,
+    /// An annotation to be taken away.
+    pub without: Option<&'a str>,
 }
 
 /// A ledger that was not read or written.

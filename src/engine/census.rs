@@ -23,6 +23,7 @@ pub(crate) struct Census {
     pub(crate) parked: usize,
     /// How many nodes have a record that cannot be used.
     pub(crate) unusable: usize,
+    pub(crate) paused: bool,
 }
 
 impl Engine {
@@ -51,7 +52,7 @@ impl Engine {
                 view.waiting_for.clone_from(why);
             }
         }
-        let (fleet, paused) = (lock(&self.fleet), self.paused());
+        let (fleet, paused) = (lock(&self.fleet), self.paused().why);
         for view in views.iter_mut().filter(|v| v.state == NodeState::Pending) {
             view.waiting_for = match &paused {
                 Some(pause) => format!("the end of the pause: {pause}"),
@@ -63,7 +64,7 @@ impl Engine {
 
     /// What the gauges show.
     pub(crate) fn census(&self) -> Census {
-        let parked = lock(&self.parked).len();
+        let (parked, paused) = (lock(&self.parked).len(), self.paused().why.is_some());
         let fleet = lock(&self.fleet);
         Census {
             states: fleet.states(),
@@ -72,6 +73,7 @@ impl Engine {
             busy: fleet.busy(BUSY_SHOWN),
             parked,
             unusable: fleet.unusable(),
+            paused,
         }
     }
 }

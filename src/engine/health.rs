@@ -25,7 +25,7 @@ impl Engine {
     /// later round.
     pub async fn label_health(&self) {
         let (config, now) = (self.config(), self.clock.now());
-        if self.shadow.is_some() || !self.ready() || self.paused().is_some() {
+        if self.shadow.is_some() || !self.ready() || self.paused().why.is_some() {
             return;
         }
         let label = config.annotation("health");

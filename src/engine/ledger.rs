@@ -9,7 +9,8 @@ use crate::{
     cluster::{LedgerError, LedgerWrite},
     locate::{NodeFacts, NodeName},
     metrics::LedgerResult,
-    quarantine::{Episode, Known, Ledger, News, NodeView, Open, StoredLedger, machine_key},
+    policy::Config,
+    quarantine::{Episode, Known, Ledger, News, NodeView, Open, PauseWord, Paused, StoredLedger, machine_key},
 };
 
 /// How often it is read and merged again when others write it as well.
@@ -22,24 +23,84 @@ pub(super) struct Book {
     news: News,
     /// The last trouble with it, so that each is told once.
     trouble: Option<String>,
+    /// What a person said here of a pause and the cluster was not told of yet.
+    word: Option<PauseWord>,
+    /// The annotation on the stored ledger that pauses: its name and the reason.
+    annotated: Option<(String, String)>,
+    /// The pause that was last heeded.
+    heeded: Paused,
 }
 
 impl Book {
     pub(super) fn new(owner: &str) -> Self {
-        Self { ledger: Ledger::new(owner), news: News::default(), trouble: None }
+        Self {
+            ledger: Ledger::new(owner),
+            news: News::default(),
+            trouble: None,
+            word: None,
+            annotated: None,
+            heeded: Paused::default(),
+        }
     }
+
+    pub(super) fn paused(&self) -> Paused {
+        let annotation = self.annotated.as_ref().map(|(name, reason)| (name.as_str(), reason.as_str()));
+        Paused::by(self.ledger.paused.as_ref(), annotation)
+    }
+
+    /// A person said so, here.
+    pub(super) fn say(&mut self, word: PauseWord) {
+        if word == PauseWord::Resume {
+            self.annotated = None;
+        }
+        self.ledger.paused = word.pause().cloned();
+        self.word = Some(word);
+    }
+
+    /// Whether a word is not stored yet.
+    pub(super) fn has_word(&self) -> bool {
+        self.word.is_some()
+    }
+
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// What paused before and what does now, if that changed since this was asked last.
+    pub(super) fn pause_changed(&mut self) -> Option<(Paused, Paused)> {
+        let is = self.paused();
+        (is != self.heeded).then(|| (mem::replace(&mut self.heeded, is.clone()), is))
+    }
+
+    /// Take the ledger as it is stored now. `word` is what was stored of a pause with it.
+    fn stored(&mut self, stored: Kept, word: Option<&PauseWord>) {
+        (self.ledger, self.annotated) = (stored.ledger, stored.annotated);
+        // What came meanwhile.
+        self.ledger.take(&self.news);
+        if self.word.as_ref() == word {
+            self.word = None;
+        } else if let Some(word) = self.word.take() {
+            self.say(word);
+        }
+    }
+}
+
+/// The ledger as it is stored, and the annotation on it that pauses.
+struct Kept {
+    ledger: Ledger,
+    annotated: Option<(String, String)>,
 }
 
 /// What the ledger says about the machine below a node.
 #[derive(Debug, Default)]
 pub(super) struct OfMachine {
     past: Vec<Episode>,
-    paused: Option<String>,
+    paused: Paused,
 }
 
 impl OfMachine {
     pub(super) fn known(&self) -> Known<'_> {
-        Known { past: &self.past, paused: self.paused.as_deref(), ..Known::default() }
+        Known { past: &self.past, paused: self.paused.why.as_deref(), no_releases: self.paused.no_releases(), ..Known::default() }
     }
 }
 
@@ -86,12 +147,6 @@ impl Engine {
         self.decide_again(&heirs).await;
     }
 
-    /// Why nothing new is begun, if so.
-    #[must_use]
-    pub fn paused(&self) -> Option<String> {
-        lock(&self.book).ledger.paused.as_ref().map(ToString::to_string)
-    }
-
     /// The ledger as it is known here.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
@@ -101,7 +156,8 @@ impl Engine {
     /// Whether the cluster was not told of all of it yet.
     #[must_use]
     pub fn ledger_has_news(&self) -> bool {
-        !lock(&self.book).news.is_empty()
+        let book = lock(&self.book);
+        !book.news.is_empty() || book.word.is_some()
     }
 
     /// Note what is seen of a node.
@@ -117,14 +173,17 @@ impl Engine {
     /// Read the ledger, and write what is new. A failure is counted and told once, and never stops anything else.
     pub async fn sync_ledger(&self) {
         let _alone = self.ledger_turn.lock().await;
-        let (config, was) = (self.config(), self.paused());
-        let news = mem::take(&mut lock(&self.book).news);
+        let config = self.config();
+        let (news, word) = {
+            let mut book = lock(&self.book);
+            (mem::take(&mut book.news), book.word.clone())
+        };
         let mut last = LedgerError::Conflict;
         let mut merged = None;
         for _ in 0..TRIES {
-            match self.merge_and_write(&config, &news).await {
-                Ok(ledger) => {
-                    merged = Some(ledger);
+            match self.merge_and_write(&config, &news, word.as_ref()).await {
+                Ok(kept) => {
+                    merged = Some(kept);
                     break;
                 }
                 Err(LedgerError::Conflict) => self.metrics.ledger(LedgerResult::Conflict),
@@ -136,11 +195,9 @@ impl Engine {
         }
         {
             let mut book = lock(&self.book);
-            if let Some(ledger) = merged {
-                book.ledger = ledger;
-                // What came meanwhile.
-                let later = book.news.clone();
-                book.ledger.take(&later);
+            if let Some(kept) = merged {
+                // Who only observes stores nothing, and keeps the word.
+                book.stored(kept, word.as_ref().filter(|_| self.shadow.is_none()));
                 if book.trouble.take().is_some() {
                     tracing::info!(place = %config.ledger, "The ledger is in step again.");
                 }
@@ -159,24 +216,15 @@ impl Engine {
                 }
             }
         }
-        let is = self.paused();
-        if is != was {
-            if let Some(pause) = &is {
-                tracing::warn!("Nothing new is begun: {pause}.");
-            } else {
-                tracing::info!("The pause is over.");
-            }
-        }
         self.take_over_heirs().await;
-        if is.is_none() && was.is_some() {
-            self.admit_waiting().await;
-            self.timers.notify_one();
-        }
+        self.heed_pause().await;
     }
 
     /// The ledger as it is stored afterwards.
-    async fn merge_and_write(&self, config: &crate::policy::Config, news: &News) -> Result<Ledger, LedgerError> {
+    async fn merge_and_write(&self, config: &Config, news: &News, word: Option<&PauseWord>) -> Result<Kept, LedgerError> {
         let stored = self.cluster.read_ledger(&config.ledger).await?;
+        let name = config.annotation("pause");
+        let annotated = stored.as_ref().and_then(|stored| stored.annotations.get(&name)).map(|why| (name.clone(), why.clone()));
         let (version, text) = stored.map_or((None, None), |stored| (Some(stored.version), stored.text));
         let read = text.as_deref().map(|text| Ledger::read(text, &config.instance));
         let mut unreadable = None;
@@ -200,15 +248,21 @@ impl Engine {
         };
         let mut ledger = base;
         ledger.take(news);
-        let text = ledger.fit(self.clock.now());
-        let nothing = before.as_ref().map_or(ledger.machines.is_empty() && unreadable.is_none(), |before| *before == ledger);
-        if nothing || self.shadow.is_some() {
-            return Ok(ledger);
+        if let Some(word) = word {
+            ledger.paused = word.pause().cloned();
         }
-        let write = LedgerWrite { over: version.as_deref(), text: &text, unreadable };
+        // A pause is over when a person says so, whichever way it was said.
+        let without = annotated.as_ref().filter(|_| word == Some(&PauseWord::Resume)).map(|(name, _)| name.as_str());
+        let text = ledger.fit(self.clock.now());
+        let is_empty = ledger.machines.is_empty() && ledger.paused.is_none() && unreadable.is_none();
+        let nothing = without.is_none() && before.as_ref().map_or(is_empty, |before| *before == ledger);
+        if nothing || self.shadow.is_some() {
+            return Ok(Kept { ledger, annotated });
+        }
+        let write = LedgerWrite { over: version.as_deref(), text: &text, unreadable, without };
         self.cluster.write_ledger(&config.ledger, write).await?;
         self.metrics.ledger(LedgerResult::Ok);
-        Ok(ledger)
+        Ok(Kept { ledger, annotated: annotated.clone().filter(|_| without.is_none()) })
     }
 
     fn known_ledger(&self) -> Ledger {

@@ -16,6 +16,7 @@ mod ledger;
 mod node;
 mod notices;
 mod parked;
+mod pause;
 mod plan;
 mod pull;
 mod refresh;
@@ -41,6 +42,7 @@ pub use answer::{AlertResult, Answer, Step};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use eviction::{Aids, Turn};
 pub use notices::NoticeSink;
+pub use pause::NotStored;
 pub use plan::Plan;
 pub use pull::{LastPull, Pulled};
 pub use reload::ReloadRefused;
@@ -315,7 +317,7 @@ impl Engine {
 
     /// Let nodes in that wait for a slot, in order, as far as there is room.
     async fn admit_waiting(&self) {
-        if self.paused().is_some() {
+        if self.paused().why.is_some() {
             return;
         }
         let waiting = lock(&self.fleet).waiting();

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{
     claim::{Claim, ClaimState, Episode, Member},
+    pause::Pause,
     record::Unknown,
     view::NodeView,
 };
@@ -45,26 +46,6 @@ pub struct Ledger {
     /// Fields that we do not know.
     #[serde(flatten)]
     pub other: Unknown,
-}
-
-/// A person's word that nothing new is begun. Releases go on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pause {
-    /// Who said so.
-    pub by: String,
-    /// When.
-    pub at: Timestamp,
-    /// Why.
-    pub reason: String,
-    /// Fields that we do not know.
-    #[serde(flatten)]
-    pub other: Unknown,
-}
-
-impl std::fmt::Display for Pause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "paused by {} since {}: {}", self.by, self.at, self.reason)
-    }
 }
 
 /// What is known of one machine.

@@ -34,6 +34,8 @@ pub struct Known<'a> {
     pub past: &'a [Episode],
     /// Why nothing new is begun, as a clause, if so.
     pub paused: Option<&'a str>,
+    /// Why nothing is released, as a clause, if so.
+    pub no_releases: Option<&'a str>,
     /// The claims that its machine had when its former Node was deleted.
     pub left_behind: Option<&'a Open>,
 }
@@ -59,6 +61,8 @@ pub(super) enum Wait {
     Fault(String),
     /// The hold-down, until then.
     HoldDown(Timestamp),
+    /// Nothing is released now: a person said so, and why.
+    Paused(String),
     /// Alerts may fire that nobody told us of, and why.
     Unheard(String),
     /// The fault must have been seen to be gone for so long, and was for so long.
@@ -119,6 +123,9 @@ pub(super) fn waits_for(node: &NodeFacts, record: &Record, config: &Config, know
     }
     if let Some(due) = due(record, config, known.past).filter(|due| now < *due) {
         return Some(Wait::HoldDown(due));
+    }
+    if let Some(why) = known.no_releases {
+        return Some(Wait::Paused(why.to_owned()));
     }
     known.unheard.map(|why| Wait::Unheard(why.to_owned())).or(lacks)
 }

@@ -93,7 +93,7 @@ impl Next {
             Some(Wait::Blind(_) | Wait::Fault(_) | Wait::Proving { .. }) => {
                 "the node waits until its fault is shown to be gone".to_owned()
             }
-            Some(Wait::Unheard(why)) => format!("the node waits: {why}"),
+            Some(Wait::Unheard(why) | Wait::Paused(why)) => format!("the node waits: {why}"),
             Some(Wait::Repair(asks)) => format!("the node waits for a repair: {asks}"),
             _ => "the node waits for a person".to_owned(),
         }

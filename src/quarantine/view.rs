@@ -335,6 +335,7 @@ fn sentence(wait: Option<&Wait>, record: &Record, config: &Config, past: &[Episo
             let longer = longer.map(|why| format!(" (longer than usual: it was {why})")).unwrap_or_default();
             format!("the hold-down: released {at} {until} if nothing fires again{shown}{longer}")
         }
+        Some(Wait::Paused(why)) => format!("the end of the pause: {why}"),
         Some(Wait::Unheard(why)) => format!("word of what fires: {why}"),
         Some(Wait::Proving { subject, lasted, needs }) => {
             let [lasted, needs] = [lasted, needs].map(|d| humantime::format_duration(Duration::from_secs(d.as_secs())));

@@ -1,5 +1,6 @@
-//! HTTP: the webhook, the wish for a pull, health, the list of nodes, metrics and reload.
+//! HTTP: the webhook, the wish for a pull, health, the list of nodes, metrics, reload and pause.
 
+mod pause;
 mod webhook;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -92,6 +93,8 @@ impl App {
             .route("/-/healthy", get(healthy))
             .route("/-/ready", get(ready))
             .route("/-/reload", post(reload))
+            .route("/-/pause", post(pause::pause))
+            .route("/-/resume", post(pause::resume))
             .route("/metrics", get(metrics))
             .layer(DefaultBodyLimit::max(max_body))
             .layer(CatchPanicLayer::new())

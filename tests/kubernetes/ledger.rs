@@ -51,7 +51,7 @@ async fn a_write_names_the_version_that_was_read_and_any_other_is_a_conflict() {
     let name = unique("swap");
     let (one, two) = (direct(server, &name).await, direct(server, &name).await);
     assert_eq!(one.read().await.unwrap(), None);
-    let write = |over, text| LedgerWrite { over, text, unreadable: None };
+    let write = |over, text| LedgerWrite { over, text, unreadable: None, without: None };
     one.write(write(None, "a")).await.expect("it is created");
     assert_eq!(two.write(write(None, "b")).await, Err(LedgerError::Conflict), "it is there by now");
     let read = two.read().await.unwrap().unwrap();
@@ -60,7 +60,7 @@ async fn a_write_names_the_version_that_was_read_and_any_other_is_a_conflict() {
     assert_eq!(two.write(write(Some(&read.version), "d")).await, Err(LedgerError::Conflict));
     assert_eq!(two.delete(&read.version).await, Err(LedgerError::Conflict));
     let read = two.read().await.unwrap().unwrap();
-    let kept = LedgerWrite { over: Some(&read.version), text: "e", unreadable: Some("what was there") };
+    let kept = LedgerWrite { over: Some(&read.version), text: "e", unreadable: Some("what was there"), without: None };
     two.write(kept).await.unwrap();
     let map = maps(server).await.get(&name).await.unwrap();
     assert_eq!(map.data.unwrap()["unreadable"], "what was there");
@@ -89,13 +89,13 @@ async fn the_service_keeps_it_and_makes_it_anew_when_it_is_deleted_or_cannot_be_
     stored(&maps, &name, has_claims).await;
     let direct = direct(server, &name).await;
     let version = direct.read().await.unwrap().unwrap().version;
-    direct.write(LedgerWrite { over: Some(&version), text: "{", unreadable: None }).await.unwrap();
+    direct.write(LedgerWrite { over: Some(&version), text: "{", unreadable: None, without: None }).await.unwrap();
     stored(&maps, &name, has_claims).await;
     assert_eq!(maps.get(&name).await.unwrap().data.unwrap()["unreadable"], "{");
     // One of a newer program stays, and nothing else waits for it.
     let version = direct.read().await.unwrap().unwrap().version;
     let newer = json!({"v": 2, "owner": name}).to_string();
-    direct.write(LedgerWrite { over: Some(&version), text: &newer, unreadable: None }).await.unwrap();
+    direct.write(LedgerWrite { over: Some(&version), text: &newer, unreadable: None, without: None }).await.unwrap();
     assert_eq!(service.outcome(&alert.resolved()).await, "resolved");
     service.wait_state(&name, "free").await;
     eventually("the failure is counted", Duration::from_secs(45), async || {

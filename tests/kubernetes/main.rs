@@ -25,6 +25,8 @@ mod nodes;
 #[cfg(test)]
 mod others;
 #[cfg(test)]
+mod pause;
+#[cfg(test)]
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../support/kubernetes/process.rs"]
 mod process;

@@ -16,12 +16,13 @@ use crate::{
     service::{Alert, Service},
 };
 
-fn run(server: &ApiServer, config: &str, flags: &[&str]) -> (i32, String) {
+/// Run a command of ours as alice: its exit code and what it said.
+pub(crate) fn run(server: &ApiServer, command: &str, config: &str, flags: &[&str]) -> (i32, String) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = dir.path().join("config.yaml");
     fs::write(&file, config).expect("the directory is writable");
     let output = Command::new(env!("CARGO_BIN_EXE_gpu-quarantine"))
-        .arg("uninstall")
+        .arg(command)
         .arg("--config.file")
         .arg(&file)
         .arg("--kubeconfig")
@@ -58,7 +59,7 @@ async fn everything_of_ours_is_given_back_and_nothing_else_and_nothing_new_is_be
     nodes.patch("other", &names[0], corrupt).await;
 
     // Without an answer nothing is taken, but the pause stands.
-    let (code, said) = run(server, &config, &[]);
+    let (code, said) = run(server, "uninstall", &config, &[]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("Take it back from 3 nodes? [y/N]") && said.contains("nothing was given back"), "{said}");
     assert!(tainted(&nodes.get(&names[0]).await));
@@ -74,7 +75,7 @@ async fn everything_of_ours_is_given_back_and_nothing_else_and_nothing_new_is_be
     assert_eq!(service.outcome(&later.firing()).await, "pending", "releases go on, and nothing new is begun");
 
     drop(service);
-    let (code, said) = run(server, &config, &["--yes"]);
+    let (code, said) = run(server, "uninstall", &config, &["--yes"]);
     assert_eq!(code, 0, "{said}");
     assert!(said.contains(&format!("{}: orphan {TAINT}=somebody:NoSchedule", names[2])), "{said}");
     for name in [&names[0], &names[1], &names[3]] {
@@ -88,7 +89,7 @@ async fn everything_of_ours_is_given_back_and_nothing_else_and_nothing_new_is_be
     assert!(taints(&nodes.get(&names[2]).await).contains(&orphan));
 
     // The rest on demand.
-    let (code, said) = run(server, &config, &["--yes", "--orphans", "--words", "--ledger"]);
+    let (code, said) = run(server, "uninstall", &config, &["--yes", "--orphans", "--words", "--ledger"]);
     assert_eq!(code, 0, "{said}");
     assert!(!tainted(&nodes.get(&names[2]).await));
     assert!(nodes.get(&names[1]).await["metadata"].get("annotations").is_none());
@@ -102,10 +103,10 @@ async fn what_cannot_be_given_back_is_named_and_the_exit_code_says_so() {
     nodes.create(node(&scope, &scope)).await;
     let newer = json!({"v": 9, "owner": scope}).to_string();
     nodes.patch("other", &scope, json!({"metadata": {"annotations": {RECORD: newer}}})).await;
-    let (code, said) = run(server, &with_ledger(&scope), &["--yes"]);
+    let (code, said) = run(server, "uninstall", &with_ledger(&scope), &["--yes"]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains(&format!("left: node {scope}: the record has version 9")), "{said}");
-    let (code, said) = run(server, &with_ledger(&scope), &["--resume"]);
+    let (code, said) = run(server, "resume", &with_ledger(&scope), &[]);
     assert_eq!((code, said.contains("The pause is over.")), (0, true), "{said}");
     let stored: Value = serde_json::from_str(&direct(server, &scope).await.read().await.unwrap().unwrap().text.unwrap()).unwrap();
     assert!(stored.get("paused").is_none());

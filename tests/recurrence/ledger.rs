@@ -25,7 +25,7 @@ async fn stored(service: &Service) -> Option<Value> {
 fn put(cluster: &SnapshotCluster, text: &str) {
     let stands = cluster.read_ledger(&place()).now_or_never().unwrap().unwrap();
     let over = stands.as_ref().map(|s| s.version.as_str());
-    cluster.write_ledger(&place(), LedgerWrite { over, text, unreadable: None }).now_or_never().unwrap().unwrap();
+    cluster.write_ledger(&place(), LedgerWrite { over, text, unreadable: None, without: None }).now_or_never().unwrap().unwrap();
 }
 
 fn paused() -> String {

@@ -251,7 +251,8 @@ impl Service {
     }
 }
 
-async fn bytes(response: Response) -> Bytes {
+/// The body of a response.
+pub(crate) async fn bytes(response: Response) -> Bytes {
     response.into_body().collect().await.unwrap().to_bytes()
 }
 

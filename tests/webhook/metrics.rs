@@ -7,7 +7,7 @@ use gpu_quarantine::quarantine::Judgement;
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 34] = [
+const PROMISED: [(&str, &str); 35] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -23,6 +23,7 @@ const PROMISED: [(&str, &str); 34] = [
     ("gpu_quarantine_nodes", "gauge"),
     ("gpu_quarantine_claims", "gauge"),
     ("gpu_quarantine_records_unusable", "gauge"),
+    ("gpu_quarantine_paused", "gauge"),
     ("gpu_quarantine_node_state_info", "gauge"),
     ("gpu_quarantine_node_isolated_timestamp_seconds", "gauge"),
     ("gpu_quarantine_isolation_delay_seconds", "histogram"),

@@ -34,6 +34,7 @@ pub(super) async fn read(client: &Client, place: &LedgerPlace) -> kube::Result<O
     Ok(found.map(|mut map| StoredText {
         version: map.metadata.resource_version.unwrap_or_default(),
         text: map.data.as_mut().and_then(|data| data.remove(KEY)),
+        annotations: map.metadata.annotations.unwrap_or_default(),
     }))
 }
 
@@ -46,7 +47,10 @@ pub(super) async fn write(client: &Client, place: &LedgerPlace, write: LedgerWri
     }
     let api = api(client, place);
     if let Some(version) = write.over {
-        let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
+        let mut patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
+        if let Some(annotation) = write.without {
+            patch["metadata"]["annotations"] = json!({ annotation: null });
+        }
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         api.patch(&place.name, &params, &Patch::Merge(patch)).await?;
     } else {

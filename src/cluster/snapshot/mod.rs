@@ -300,7 +300,11 @@ impl Cluster for SnapshotCluster {
     fn read_ledger<'a>(&'a self, place: &'a LedgerPlace) -> BoxFuture<'a, Result<Option<StoredText>, LedgerError>> {
         let objects = self.lock();
         let found = objects.ledgers.get(&(place.namespace.clone(), place.name.clone()));
-        let stored = found.map(|(version, text)| StoredText { version: version.to_string(), text: Some(text.clone()) });
+        let stored = found.map(|(version, text)| StoredText {
+            version: version.to_string(),
+            text: Some(text.clone()),
+            annotations: BTreeMap::new(),
+        });
         Box::pin(std::future::ready(Ok(stored)))
     }
 

@@ -117,7 +117,7 @@ impl Engine {
             let fleet = lock(&self.fleet);
             (fleet.restarts(), fleet.going(name))
         };
-        let paused = self.paused();
+        let paused = self.paused().why;
         let (called, calling) = lock(&self.evictions).calls();
         let mut planned = None;
         let written = self
