@@ -23,10 +23,12 @@ use gpu_quarantine::{
     locate::{Inventory, NodeFacts, NodeName},
     metrics::Metrics,
     policy::{self, Config},
-    quarantine::{Context, Decision, Heard, Known, Rule, Slots, Told, decide},
+    quarantine::{Context, Decision, Heard, Known, Muster, Room, Rule, Told, decide},
 };
 use serde_json::{Value, json};
 use table::{Table, median};
+
+static EMPTY: Muster = Muster::new();
 
 const NODES: usize = 250;
 const GPUS: usize = 8;
@@ -50,17 +52,7 @@ fn heard<'a>(plan: &Plan<'a>) -> Heard<'a> {
 
 fn decide_now(node: &NodeFacts, heard: &[Heard<'_>], config: &Config) -> Decision {
     let now = "2026-03-01T12:00:10Z".parse().unwrap();
-    decide(
-        node,
-        heard,
-        &Context {
-            config,
-            slots: Slots { isolated: 0, limit: NODES, ahead: 0 },
-            now,
-            told: Told::Pushed,
-            known: Known::default(),
-        },
-    )
+    decide(node, heard, &Context { config, room: Room::In(&EMPTY), now, told: Told::Pushed, known: Known::default() })
 }
 
 /// All that is done with a body between the wire and the writes.

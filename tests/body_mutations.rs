@@ -101,7 +101,7 @@ fn small_cluster() -> String {
 #[test]
 fn damaged_bodies_get_one_result_per_alert_and_isolate_only_nodes_of_the_cluster() {
     let config = "scope: {nodes: nvidia.com/gpu.present=true}\nrelease: {after: 5m, require: [resolved]}\n\
-         guard: {max_isolated: {count: 10}}\npolicies: [{name: all, match: ['alertname!=\"\"'], action: isolate}]\n";
+         guard: {max_isolated: {count: 10}, pools: {max_isolated: {count: 10}, min_healthy: 0}, max_new_isolations: {count: 1000}}\npolicies: [{name: all, match: ['alertname!=\"\"'], action: isolate}]\n";
     let config = load("config.yaml", config).unwrap();
     let bodies = bodies();
     let cluster = Arc::new(SnapshotCluster::load("cluster.yaml", &small_cluster(), DOMAIN).unwrap());

@@ -38,7 +38,9 @@ sources:
 fn assert_sound(config: &Config) {
     assert!(!config.release.require.is_empty(), "a release must need something");
     assert!(!config.instance.is_empty() && !config.domain.is_empty() && config.isolation.taint_key != "nvidia.com/gpu");
-    assert!((0.0..=100.0).contains(&config.guard.max_isolated_percent));
+    let limits = config.guard.limits;
+    assert!(limits.fleet.of(100) >= limits.fleet.percent.of(100) && limits.min_healthy.of(100) <= 100);
+    assert!(!limits.new.within.is_zero() && !config.guard.max_evicted_gangs.within.is_zero());
     if let Some(alertmanagers) = &config.alertmanagers {
         assert!(!alertmanagers.receiver.trim().is_empty() && !alertmanagers.poll_interval.is_zero());
         assert!(!alertmanagers.timeout.is_zero());

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-quarantine");
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "serve",
     "replay",
     "explain",
@@ -43,6 +43,7 @@ const COMMANDS: [&str; 14] = [
     "nodes ignore",
     "nodes unignore",
     "nodes release",
+    "guard",
     "pause",
     "resume",
     "uninstall",

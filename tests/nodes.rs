@@ -33,6 +33,19 @@ fn a_cluster_file_is_listed_and_its_nodes_are_shown() {
 }
 
 #[test]
+fn the_guard_of_a_cluster_file_is_shown_limit_by_limit() {
+    let sources = ["guard", "--config.file", "fixtures/replay/config.yaml", "--cluster", "fixtures/clusters/prod-a.yaml"];
+    let shown = run(&sources).well();
+    let rows: Vec<Vec<&str>> =
+        shown.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
+    assert!(rows.contains(&vec!["guard.max_isolated", "all", "0 of 16", "at most 3", "yes"]), "{shown}");
+    assert!(rows.contains(&vec!["guard.pools.min_healthy", "pool gpu8.h100", "15 of 16", "at least 8", "yes"]), "{shown}");
+    assert!(shown.ends_with("Nobody waits.\n"), "{shown}");
+    let json: Value = serde_json::from_str(&run(&[&sources[..], &["--output", "json"]].concat()).well()).unwrap();
+    assert_eq!((&json["waiting"], &json["queue"]), (&0.into(), &serde_json::json!([])));
+}
+
+#[test]
 fn a_cluster_file_is_not_written() {
     for args in [
         &["hold", "gpu-node-07", "--reason", "x"] as &[&str],

@@ -8,7 +8,7 @@ use gpu_quarantine::{
     locate::{Gpu, NodeFacts, NodeName, Taint},
     policy::{Action, Config, load},
     quarantine::{
-        Context, Decision, Heard, Known, MAX_BYTES, NodeState, NodeView, Outcome, Rule, Slots, Stored, Told, decide, read,
+        Context, Decision, Heard, Known, MAX_BYTES, Muster, NodeState, NodeView, Outcome, Room, Rule, Stored, Told, decide, read,
     },
 };
 use jiff::Timestamp;
@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 mod mutate;
 
 use mutate::Mutator;
+
+static EMPTY: Muster = Muster::new();
 
 /// How many damaged records are read and decided on, times `GPU_QUARANTINE_SOAK`.
 const MUTATIONS: u64 = 20_000;
@@ -40,7 +42,7 @@ fn record() -> Value {
         "claims": [
             {
                 "alert": "GpuLost", "gpu": "GPU-5fd4f0a2-8a3e-5c1d-b7a1-0123456789ab", "policy": "gpu-lost", "action": "isolate",
-                "state": "firing", "since": "2026-03-01T12:00:02Z", "recovery": ["reboot"], "summary": "XID 79 on gpu-07", "severity": 3,
+                "state": "firing", "since": "2026-03-01T12:00:02Z", "recovery": ["reboot"], "summary": "XID 79 on gpu-07", "urgency": 3,
                 "members": [
                     {"fp": "17ca147fb85cd638", "startsAt": "2026-03-01T11:59:40Z", "peer": "am-1"},
                     {"fp": "17ca147fb85cd639", "startsAt": "2026-03-01T11:50:00Z", "endsAt": "2026-03-01T11:58:00Z"},
@@ -84,6 +86,7 @@ fn node(record: &str) -> NodeFacts {
         taints: vec![taint("dedicated", "gpu"), taint(KEY, "gpu-lost"), taint("other", "x")],
         taints_manager: None,
         unschedulable: true,
+        ready: true,
         provider_id: None,
         system_uuid: None,
         boot_id: Some("b-1".to_owned()),
@@ -125,10 +128,10 @@ fn decide_all(node: &NodeFacts, config: &Config) -> Vec<(bool, usize, Decision)>
         (vec![], complete, "9999-12-30T22:00:00Z"),
     ] {
         let now = now.parse().unwrap();
-        let slots = Slots { isolated: 0, limit: 3, ahead: 0 };
+        let room = Room::In(&EMPTY);
         // One that is silenced begins nothing.
         let fires = heard.iter().any(|h| h.alert.status == Status::Firing && h.muted.is_none());
-        all.push((fires, heard.len(), decide(node, &heard, &Context { config, slots, now, told, known: Known::default() })));
+        all.push((fires, heard.len(), decide(node, &heard, &Context { config, room, now, told, known: Known::default() })));
         let view = NodeView::of(node, config, now);
         assert!(!view.waiting_for.is_empty());
         serde_json::to_string(&view).unwrap();
@@ -304,12 +307,12 @@ fn what_a_newer_writer_added_is_kept(#[case] text: String) {
     let was: Value = serde_json::from_str(&text).unwrap();
     let over = Alert { fingerprint: "17ca147fb85cd638".parse().unwrap(), ..alert("GpuLost", Status::Resolved) };
     let heard = [Heard { alert: &over, gpu: None, rule: None, muted: None }];
-    let (slots, now) = (Slots { isolated: 0, limit: 3, ahead: 0 }, "2026-03-01T12:05:00Z".parse().unwrap());
-    let decision = decide(&node, &heard, &Context { config: &config, slots, now, told: Told::Pushed, known: Known::default() });
+    let (room, now) = (Room::In(&EMPTY), "2026-03-01T12:05:00Z".parse().unwrap());
+    let decision = decide(&node, &heard, &Context { config: &config, room, now, told: Told::Pushed, known: Known::default() });
     assert_eq!(decision.verdicts[0].outcome, Outcome::Resolved);
     let patch = decision.patch.unwrap();
     let now: Value = serde_json::from_str(patch["metadata"]["annotations"][RECORD].as_str().unwrap()).unwrap();
-    for path in ["/newer", "/node/rack", "/added/why", "/before/labels", "/claims/0/severity"] {
+    for path in ["/newer", "/node/rack", "/added/why", "/before/labels", "/claims/0/urgency"] {
         assert_eq!(now.pointer(path), was.pointer(path), "{path}");
     }
 }

@@ -12,6 +12,8 @@ mod evictions;
 mod failures;
 #[path = "webhook/fleet.rs"]
 mod fleet;
+#[path = "webhook/guard.rs"]
+mod guard;
 #[path = "support/harness.rs"]
 mod harness;
 #[path = "webhook/metrics.rs"]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 pub(crate) const CONFIG: &str = "\
 instance: bench
 release: {require: [resolved]}
-guard: {max_isolated: {count: 100000, percent: 100}}
+guard: {max_isolated: {count: 100000, percent: 100}, pools: {max_isolated: {count: 100000, percent: 100}, min_healthy: 0}, max_new_isolations: {count: 1000000}}
 ";
 
 /// The name of the node with that number.

@@ -3,6 +3,7 @@
 mod demo;
 mod evicting;
 mod explain;
+mod guard;
 mod incident;
 mod keeping;
 mod nodes;
@@ -50,6 +51,8 @@ enum Command {
     Demo(demo::Args),
     /// What stands on the nodes and why; hold, release or ignore one.
     Nodes(nodes::Args),
+    /// Each limit of the guard, its use, and who waits for what.
+    Guard(guard::Args),
     /// Begin nothing new until `resume`: no isolation, no eviction. Releases go on.
     Pause(pause::PauseArgs),
     /// End the pause: what waits is looked at again and let in, in its order.
@@ -142,6 +145,7 @@ impl Cli {
             Command::Explain(args) => explain::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Nodes(args) => nodes::run(&args),
+            Command::Guard(args) => guard::run(&args),
             Command::Pause(args) => pause::pause(args),
             Command::Resume(args) => pause::resume(&args),
             Command::Uninstall(args) => uninstall::run(&args),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::PoisonError};
 
 use super::{Busy, Engine, lock};
-use crate::quarantine::{NodeState, NodeView, eviction::EvicteeState};
+use crate::quarantine::{GuardReport, LimitUse, NodeState, NodeView, eviction::EvicteeState};
 
 /// Nodes that a metric names at most.
 const BUSY_SHOWN: usize = 500;
@@ -24,6 +24,8 @@ pub(crate) struct Census {
     /// How many nodes have a record that cannot be used.
     pub(crate) unusable: usize,
     pub(crate) paused: bool,
+    /// Each limit of the guard and its use.
+    pub(crate) limits: Vec<LimitUse>,
 }
 
 impl Engine {
@@ -31,7 +33,6 @@ impl Engine {
     #[must_use]
     pub fn views(&self) -> Vec<NodeView> {
         let (config, now) = (self.config(), self.clock.now());
-        let limits = config.guard;
         let inventory = self.cluster.inventory().read().unwrap_or_else(PoisonError::into_inner);
         let views = inventory.iter().map(|node| {
             let mut view = self.view(node, &config, now);
@@ -52,19 +53,26 @@ impl Engine {
                 view.waiting_for.clone_from(why);
             }
         }
-        let (fleet, paused) = (lock(&self.fleet), self.paused().why);
-        for view in views.iter_mut().filter(|v| v.state == NodeState::Pending) {
-            view.waiting_for = match &paused {
-                Some(pause) => format!("the end of the pause: {pause}"),
-                None => format!("room: {}", fleet.slots(&view.name, &limits).refusal()),
-            };
+        if self.paused().why.is_none() {
+            let fleet = lock(&self.fleet);
+            for view in &mut views {
+                fleet.muster().explain(view, &config, now);
+            }
         }
         views
     }
 
+    /// Each limit of the guard, its use, and who waits.
+    #[must_use]
+    pub fn guard(&self) -> GuardReport {
+        let (config, now, paused) = (self.config(), self.clock.now(), self.paused().why);
+        let fleet = lock(&self.fleet);
+        GuardReport::of(fleet.muster(), &fleet.restarts(), paused, &config, now)
+    }
+
     /// What the gauges show.
     pub(crate) fn census(&self) -> Census {
-        let (parked, paused) = (lock(&self.parked).len(), self.paused().why.is_some());
+        let (parked, GuardReport { limits, paused, .. }) = (lock(&self.parked).len(), self.guard());
         let fleet = lock(&self.fleet);
         Census {
             states: fleet.states(),
@@ -73,7 +81,8 @@ impl Engine {
             busy: fleet.busy(BUSY_SHOWN),
             parked,
             unusable: fleet.unusable(),
-            paused,
+            paused: paused.is_some(),
+            limits,
         }
     }
 }

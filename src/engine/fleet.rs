@@ -8,11 +8,9 @@ use jiff::Timestamp;
 use crate::{
     locate::NodeName,
     notice::Reason,
-    policy::GuardLimits,
     quarantine::{
-        ClaimState, NodeState, NodeView, Slots,
+        ClaimState, Muster, NodeState, NodeView,
         eviction::{EvicteeState, Restart},
-        limit,
     },
 };
 
@@ -31,9 +29,7 @@ struct Entry {
     state: NodeState,
     isolated: bool,
     isolated_at: Option<Timestamp>,
-    pending_since: Option<Timestamp>,
     due: Option<Timestamp>,
-    in_scope: bool,
     /// How many claims are firing, cleared and released by hand.
     claims: [usize; 3],
     /// Whether the sender of an alert on it may never tell its end.
@@ -62,11 +58,8 @@ fn lasting(view: &NodeView) -> Option<Reason> {
 #[derive(Debug, Default)]
 pub(super) struct Fleet {
     nodes: BTreeMap<NodeName, Entry>,
-    in_scope: usize,
     isolated: BTreeSet<NodeName>,
-    /// Slots taken by isolations that are being written.
-    reserved: BTreeSet<NodeName>,
-    pending: BTreeSet<(Timestamp, NodeName)>,
+    muster: Muster,
     due: BTreeSet<(Timestamp, NodeName)>,
 }
 
@@ -76,14 +69,9 @@ impl Fleet {
         let told = self.nodes.get(&view.name).and_then(|e| e.lasting);
         self.remove(&view.name);
         let name = &view.name;
-        if view.in_scope {
-            self.in_scope += 1;
-        }
+        self.muster.see(view);
         if view.isolated {
             self.isolated.insert(name.clone());
-        }
-        if let Some(since) = view.pending_since {
-            self.pending.insert((since, name.clone()));
         }
         if let Some(due) = view.due {
             self.due.insert((due, name.clone()));
@@ -93,9 +81,7 @@ impl Fleet {
             state: view.state,
             isolated: view.isolated,
             isolated_at: view.isolated_at,
-            pending_since: view.pending_since,
             due: view.due,
-            in_scope: view.in_scope,
             claims: [ClaimState::Firing, ClaimState::Cleared, ClaimState::Released]
                 .map(|state| view.claims.iter().filter(|c| c.state == state).count()),
             restarts: view.restarts.clone(),
@@ -115,14 +101,9 @@ impl Fleet {
     /// Forget a node that is gone.
     pub(super) fn remove(&mut self, name: &NodeName) {
         let Some(old) = self.nodes.remove(name) else { return };
-        if old.in_scope {
-            self.in_scope -= 1;
-        }
+        self.muster.forget(name);
         if old.isolated {
             self.isolated.remove(name);
-        }
-        if let Some(since) = old.pending_since {
-            self.pending.remove(&(since, name.clone()));
         }
         if let Some(due) = old.due {
             self.due.remove(&(due, name.clone()));
@@ -153,38 +134,14 @@ impl Fleet {
         self.nodes.keys().cloned().collect()
     }
 
-    /// The slots as `name` finds them.
-    pub(super) fn slots(&self, name: &NodeName, limits: &GuardLimits) -> Slots {
-        // Few are reserved at a time, and many may be isolated.
-        let taken = self.isolated.len() - usize::from(self.isolated.contains(name))
-            + self.reserved.iter().filter(|n| *n != name && !self.isolated.contains(*n)).count();
-        let ahead = match self.nodes.get(name).and_then(|e| e.pending_since) {
-            Some(since) => self.pending.range(..(since, name.clone())).count(),
-            None => self.pending.len(),
-        };
-        Slots { isolated: taken, limit: limit(limits, self.in_scope), ahead }
+    /// The fleet as the guard counts it.
+    pub(super) fn muster(&self) -> &Muster {
+        &self.muster
     }
 
-    /// Take a slot for an isolation that is about to be written.
-    pub(super) fn reserve(&mut self, name: &NodeName) {
-        self.reserved.insert(name.clone());
-    }
-
-    /// Give the slot back: the isolation stands in the fleet by now, or was not written.
-    pub(super) fn unreserve(&mut self, name: &NodeName) {
-        self.reserved.remove(name);
-    }
-
-    /// Let the others go first, until this node is seen again.
-    pub(super) fn step_aside(&mut self, name: &NodeName) {
-        if let Some(since) = self.nodes.get_mut(name).and_then(|e| e.pending_since.take()) {
-            self.pending.remove(&(since, name.clone()));
-        }
-    }
-
-    /// Who waits for a slot, in order.
-    pub(super) fn waiting(&self) -> Vec<NodeName> {
-        self.pending.iter().map(|(_, name)| name.clone()).collect()
+    /// The same, to be changed by those who write.
+    pub(super) fn muster_mut(&mut self) -> &mut Muster {
+        &mut self.muster
     }
 
     /// Nodes that are due at `now`, in order of their time.

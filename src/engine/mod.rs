@@ -277,7 +277,10 @@ impl Engine {
     /// When [`Engine::run_due`] has something to do next.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        lock(&self.fleet).next_due()
+        let paused = self.paused().why.is_some();
+        let fleet = lock(&self.fleet);
+        let room = if paused { None } else { fleet.muster().next_room(&self.config.load(), self.clock.now()) };
+        fleet.next_due().into_iter().chain(room).min()
     }
 
     async fn decide_each(&self, names: &[NodeName]) -> Vec<Done> {
@@ -320,17 +323,15 @@ impl Engine {
         if self.paused().why.is_some() {
             return;
         }
-        let waiting = lock(&self.fleet).waiting();
-        for name in waiting {
-            let limits = self.config().guard;
-            let slots = lock(&self.fleet).slots(&name, &limits);
-            if !slots.admits() {
-                return;
-            }
+        let mut tried = BTreeSet::new();
+        loop {
+            let next = lock(&self.fleet).muster().next_in(&tried, &self.config.load(), self.clock.now());
+            let Some(name) = next else { return };
+            tried.insert(name.clone());
             if self.work_on(&name, &[], Told::Pushed).await.failed {
                 // It must not block those behind it.
                 let mut fleet = lock(&self.fleet);
-                fleet.step_aside(&name);
+                fleet.muster_mut().step_aside(&name);
                 fleet.postpone(&name, self.clock.now() + TRY_AGAIN);
             }
         }

@@ -15,7 +15,7 @@ use crate::{
     locate::{NodeFacts, NodeName},
     notice::Change,
     policy::Config,
-    quarantine::{Context, Decision, Effect, Heard, Known, Outcome, Told, Verdict, decide},
+    quarantine::{Context, Decision, Effect, Heard, Known, Outcome, Room, Told, Verdict, decide},
 };
 
 /// How often a node is read and decided again before the delivery is given back. With 20 writers on one node the unluckiest
@@ -62,7 +62,7 @@ impl Engine {
     /// Decide about one node and carry it out. At most one worker is on a node at a time.
     pub(super) async fn work_on(&self, name: &NodeName, heard: &[Heard<'_>], told: Told<'_>) -> Done {
         let done = self.alone(name, self.decide_and_write(name, heard, told)).await;
-        lock(&self.fleet).unreserve(name);
+        lock(&self.fleet).muster_mut().unreserve(name);
         done
     }
 
@@ -183,7 +183,7 @@ impl Engine {
                 Some(shadow) => Arc::new(lock(shadow).over(&node, &config)),
                 None => node,
             };
-            let decision = self.decide_with_slots(&node, heard, told, &config);
+            let decision = self.decide_with_room(&node, heard, told, &config);
             let Some(patch) = &decision.patch else {
                 if from_cache {
                     continue;
@@ -230,15 +230,14 @@ impl Engine {
                 }
                 Err(error) => return self.give_up(name, heard, &error),
             }
-            lock(&self.fleet).unreserve(name);
+            lock(&self.fleet).muster_mut().unreserve(name);
         }
         self.give_up(name, heard, &last)
     }
 
-    fn decide_with_slots(&self, node: &NodeFacts, heard: &[Heard<'_>], told: Told<'_>, config: &Config) -> Decision {
+    fn decide_with_room(&self, node: &NodeFacts, heard: &[Heard<'_>], told: Told<'_>, config: &Config) -> Decision {
         let left_behind = self.left_behind(node);
         let mut fleet = lock(&self.fleet);
-        let slots = fleet.slots(&node.name, &config.guard);
         let begin = Instant::now();
         let decision = self.knowing(node, config, |known| {
             decide(
@@ -246,7 +245,7 @@ impl Engine {
                 heard,
                 &Context {
                     config,
-                    slots,
+                    room: Room::In(fleet.muster()),
                     now: self.clock.now(),
                     told,
                     known: Known {
@@ -260,7 +259,7 @@ impl Engine {
         });
         self.metrics.decided_in(begin.elapsed());
         if matches!(&decision.effect, Some((Effect::Isolate, ..))) {
-            fleet.reserve(&node.name);
+            fleet.muster_mut().reserve(&node.name);
         }
         decision
     }

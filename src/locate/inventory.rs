@@ -153,6 +153,7 @@ pub(super) mod tests {
             taints: Vec::new(),
             taints_manager: None,
             unschedulable: false,
+            ready: true,
             provider_id: None,
             system_uuid: None,
             boot_id: None,

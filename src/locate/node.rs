@@ -102,6 +102,8 @@ pub struct NodeFacts {
     pub taints_manager: Option<String>,
     /// `spec.unschedulable`: cordoned.
     pub unschedulable: bool,
+    /// The condition `Ready`; a Node that tells none, as in a file, counts as ready.
+    pub ready: bool,
     /// `spec.providerID`.
     pub provider_id: Option<String>,
     /// `status.nodeInfo.systemUUID`: the machine.

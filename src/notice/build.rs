@@ -88,8 +88,7 @@ pub fn of_change(change: &Change<'_>, config: &Config) -> Notice {
         ),
         Reason::Refused => (
             format!("Not isolated although policy {policy} asks for it: {about}. The guard refuses, {}.", change.reason),
-            "Next: isolated as soon as there is room and the fault lasts. Release other nodes, or raise guard.max_isolated."
-                .to_owned(),
+            "Next: isolated as soon as there is room and the fault lasts. Release other nodes, or raise the limit.".to_owned(),
         ),
         _ => (format!("Not isolated: {} ({about}).", change.reason), "Next: nothing is to be done.".to_owned()),
     };

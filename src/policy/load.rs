@@ -2,24 +2,25 @@
 //!
 //! All semantic problems of a file are reported together, each with its place. Nothing here panics, whatever the text.
 
-use std::{collections::BTreeSet, str::FromStr as _, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_saphyr::Spanned;
 
 pub use self::report::{ConfigError, Problem};
-use self::report::{MAX_PROBLEMS, Place, Source};
+use self::{
+    policies::Fallback,
+    report::{MAX_PROBLEMS, Place, Source},
+};
 use super::{
-    Config, Events, GuardLimits, Isolation, Locate, ManagerPattern, Release, Requirement, Scope, Selector, SelectorError,
+    Config, Events, Isolation, Locate, ManagerPattern, Release, Requirement, Scope, Selector, SelectorError,
     names::{flaw_in_domain, flaw_in_key, flaw_in_value},
-    raw::{
-        Opt, RawConfig, RawEvents, RawFlapping, RawGuard, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint,
-        Texts,
-    },
+    raw::{Opt, RawConfig, RawEvents, RawFlapping, RawIsolation, RawLocate, RawPeople, RawRelease, RawScope, RawTaint, Texts},
 };
 use crate::alert::{Matcher, MatcherError};
 
 mod alertmanagers;
 mod eviction;
+mod guard;
 mod http_client;
 mod policies;
 mod prometheus;
@@ -38,8 +39,6 @@ const MAX_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// kubectl names itself after its subcommand: `kubectl-taint`, `kubectl-edit`, `kubectl-patch`.
 const DEFAULT_HUMAN_MANAGER: &str = "kubectl*";
 const DEFAULT_EVENTS: &str = "default";
-const DEFAULT_COUNT: u32 = 3;
-const DEFAULT_PERCENT: f64 = 10.0;
 const REQUIREMENTS: &str = "`resolved` (Alertmanager reported the alerts as resolved), `evidence` (Prometheus shows that the fault is \
                             gone) and `manual` (a person releases the node)";
 
@@ -148,7 +147,12 @@ impl Check<'_> {
         let alertmanagers = sources.alertmanagers.map(|raw| self.alertmanagers(raw));
         let prometheus = sources.prometheus.map(|raw| self.prometheus(raw));
         let eviction = self.eviction(raw.eviction.unwrap_or_default(), domain.as_deref().unwrap_or(DEFAULT_DOMAIN));
-        let policies = self.policies(raw.policies, release.as_ref(), eviction.as_ref().map(|e| &e.rules));
+        let fallback = Fallback {
+            release: release.as_ref(),
+            eviction: eviction.as_ref().map(|e| &e.rules),
+            limits: guard.as_ref().map(|g| &g.limits),
+        };
+        let policies = self.policies(raw.policies, &fallback);
         let alertmanagers = match alertmanagers {
             Some(alertmanagers) => Some(alertmanagers?),
             None => None,
@@ -253,13 +257,6 @@ impl Check<'_> {
         let namespace = self.text_or(raw.namespace, DEFAULT_EVENTS, event_namespace);
         Some(Events { enabled: raw.enabled.unwrap_or(true), namespace: namespace? })
     }
-
-    fn guard(&mut self, raw: RawGuard) -> Option<GuardLimits> {
-        let raw = raw.max_isolated.unwrap_or_default();
-        let count = raw.count.as_ref().map_or(Some(DEFAULT_COUNT), |raw| self.text(raw, node_count));
-        let percent = raw.percent.as_ref().map_or(Some(DEFAULT_PERCENT), |raw| self.text(raw, percentage));
-        Some(GuardLimits { max_isolated_count: count?, max_isolated_percent: percent? })
-    }
 }
 
 /// A default that takes the same way as a text of the file.
@@ -352,15 +349,4 @@ fn label_name(text: &str) -> Result<String, String> {
         return Err(format!("{text:?} is not the name of a label; write it as the alert has it, without spaces around it"));
     }
     Ok(text.to_owned())
-}
-
-fn node_count(text: &str) -> Result<u32, String> {
-    u32::from_str(text).map_err(|_| format!("count {text:?} is not a whole number of nodes; write 0 to {}", u32::MAX))
-}
-
-fn percentage(text: &str) -> Result<f64, String> {
-    f64::from_str(text)
-        .ok()
-        .filter(|percent| (0.0..=100.0).contains(percent))
-        .ok_or_else(|| format!("percent {text:?} is not a number from 0 to 100; write it without a % sign"))
 }

@@ -5,6 +5,7 @@
 
 mod alertmanagers;
 mod eviction;
+mod guard;
 mod load;
 mod names;
 mod prometheus;
@@ -20,6 +21,7 @@ pub use alertmanagers::{
     Alertmanagers, Authorization, DnsPeers, Header, HttpOptions, Identity, PeerUrl, Peers, Secret, SecretFrom, TlsOptions,
 };
 pub use eviction::{Eviction, EvictionRules, OnDeadline, OrderBy, UnknownGpu};
+pub use guard::{Guard, Limits, Percent, PolicyGuard, Rate, Share};
 pub use load::{ConfigError, Problem, load};
 pub use prometheus::Prometheus;
 pub use selector::{Selector, SelectorError};
@@ -47,8 +49,8 @@ pub struct Config {
     pub ledger: LedgerPlace,
     /// How labels are mapped to nodes and GPUs.
     pub locate: Locate,
-    /// How many nodes may be isolated.
-    pub guard: GuardLimits,
+    /// How many nodes may be isolated, and how fast.
+    pub guard: Guard,
     /// Field managers behind which people stand (P10).
     pub human_managers: Vec<ManagerPattern>,
     /// Where people are told of what happens to nodes.
@@ -151,15 +153,6 @@ pub struct Locate {
     pub exporter_pods: Vec<Selector>,
 }
 
-/// How many nodes may be isolated by us at once. The larger of the two holds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GuardLimits {
-    /// A number of nodes.
-    pub max_isolated_count: u32,
-    /// A percentage of the nodes in scope, 0 to 100, rounded down to whole nodes.
-    pub max_isolated_percent: f64,
-}
-
 /// Kubernetes Events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Events {
@@ -182,6 +175,10 @@ pub struct Policy {
     pub release: Option<Release>,
     /// Its own rules of eviction, if they differ.
     pub eviction: Option<EvictionRules>,
+    /// What it has of its own of the guard.
+    pub guard: Option<PolicyGuard>,
+    /// Where its nodes stand in the queue for the guard: those of a heavier policy come first.
+    pub weight: i32,
     /// What it does on a node that somebody else cordoned first.
     pub when_cordoned: WhenCordoned,
 }
@@ -273,7 +270,7 @@ impl Config {
     pub fn node_label_keys(&self) -> BTreeSet<String> {
         let selectors = std::iter::once(&self.scope.nodes).chain(&self.scope.never);
         // A label of ours that is no longer wanted must be seen, too.
-        let ours = std::iter::once(self.annotation("health"));
+        let ours = [self.annotation("health"), self.guard.pool_label.clone()];
         selectors.flat_map(Selector::keys).map(str::to_owned).chain(ours).collect()
     }
 
@@ -283,22 +280,42 @@ impl Config {
         self.policies.iter().find(|p| p.matchers.iter().all(|m| m.matches(labels)))
     }
 
+    fn policy(&self, name: &str) -> Option<&Policy> {
+        self.policies.iter().find(|p| p.name == name)
+    }
+
+    /// The limits of the policy of that name; those for all if it has none or is gone, `None` if nothing limits it.
+    #[must_use]
+    pub fn limits_for(&self, policy: &str) -> Option<&Limits> {
+        match self.policy(policy).and_then(|p| p.guard.as_ref()) {
+            Some(PolicyGuard::Exempt) => None,
+            Some(PolicyGuard::Limits(own)) => Some(own),
+            None => Some(&self.guard.limits),
+        }
+    }
+
+    /// The weight of the policy of that name; 0 if it is gone.
+    #[must_use]
+    pub fn weight_of(&self, policy: &str) -> i32 {
+        self.policy(policy).map_or(0, |p| p.weight)
+    }
+
     /// The release rules of the policy of that name; those of the whole configuration if it has none or is gone.
     #[must_use]
     pub fn release_for(&self, policy: &str) -> &Release {
-        self.policies.iter().find(|p| p.name == policy).and_then(|p| p.release.as_ref()).unwrap_or(&self.release)
+        self.policy(policy).and_then(|p| p.release.as_ref()).unwrap_or(&self.release)
     }
 
     /// The rules of eviction of the policy of that name; those of the whole configuration if it has none or is gone.
     #[must_use]
     pub fn eviction_for(&self, policy: &str) -> &EvictionRules {
-        self.policies.iter().find(|p| p.name == policy).and_then(|p| p.eviction.as_ref()).unwrap_or(&self.eviction.rules)
+        self.policy(policy).and_then(|p| p.eviction.as_ref()).unwrap_or(&self.eviction.rules)
     }
 
     /// What the policy of that name does on a node that somebody else cordoned; one that is gone isolates.
     #[must_use]
     pub fn when_cordoned(&self, policy: &str) -> WhenCordoned {
-        self.policies.iter().find(|p| p.name == policy).map(|p| p.when_cordoned).unwrap_or_default()
+        self.policy(policy).map(|p| p.when_cordoned).unwrap_or_default()
     }
 
     /// The name of an annotation of ours, e.g. `gpu-quarantine.dev/record`.

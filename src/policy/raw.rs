@@ -134,14 +134,49 @@ pub(super) struct RawLocate {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawGuard {
-    pub(super) max_isolated: Option<RawMaxIsolated>,
+    pub(super) max_isolated: Option<RawShare>,
+    pub(super) pools: Option<RawPools>,
+    pub(super) max_new_isolations: Option<RawRate>,
+    pub(super) max_evicted_gangs: Option<RawRate>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawMaxIsolated {
+pub(super) struct RawPools {
+    pub(super) label: Opt<String>,
+    pub(super) max_isolated: Option<RawShare>,
+    pub(super) min_healthy: Opt<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawShare {
     pub(super) count: Opt<String>,
     pub(super) percent: Opt<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRate {
+    pub(super) count: Opt<String>,
+    pub(super) within: Opt<String>,
+}
+
+/// What a policy may have of [`RawGuard`].
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPolicyGuard {
+    pub(super) exempt: Option<bool>,
+    pub(super) max_isolated: Option<RawShare>,
+    pub(super) pools: Option<RawPolicyPools>,
+    pub(super) max_new_isolations: Option<RawRate>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPolicyPools {
+    pub(super) max_isolated: Option<RawShare>,
+    pub(super) min_healthy: Opt<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -248,5 +283,7 @@ pub(super) struct RawPolicy {
     pub(super) action: Opt<String>,
     pub(super) release: Opt<RawRelease>,
     pub(super) eviction: Opt<RawEvictionRules>,
+    pub(super) guard: Opt<RawPolicyGuard>,
+    pub(super) weight: Opt<String>,
     pub(super) when_cordoned: Opt<String>,
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{machine::MachineChange, reach::GpuScope, record::Unknown};
+use super::{guard::Severity, machine::MachineChange, reach::GpuScope, record::Unknown};
 use crate::{
     alert::{Alert, Fingerprint, RecoveryQuery},
     locate::{Gpu, PodName},
@@ -48,6 +48,9 @@ pub struct Claim {
     /// The fault class of its alerts (label `fault`); cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// What its alerts say of how grave it is (label `severity`); the gravest of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub severity: Option<Severity>,
     /// The pods that its alerts name as users of the GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<PodName>,
@@ -208,6 +211,7 @@ impl Claim {
             recovery: Vec::new(),
             scope: None,
             fault: None,
+            severity: None,
             workloads: Vec::new(),
             unlabelled: false,
             queries: Vec::new(),
@@ -289,6 +293,9 @@ impl Claim {
         }
         changed |= self.note_recovery(alert);
         changed |= self.note_reach(alert);
+        let severity = self.severity.max(Severity::of(alert));
+        changed |= severity != self.severity;
+        self.severity = severity;
         let Some(member) = self.members.iter_mut().find(|m| m.fp == alert.fingerprint) else {
             self.members.push(Member {
                 fp: alert.fingerprint,

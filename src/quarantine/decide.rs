@@ -7,7 +7,7 @@ use super::{
     claim::{Claim, ClaimState, Episode},
     eviction::forget_restarts,
     fold::{Heard, fold},
-    guard::Slots,
+    guard::{Candidate, Room, Turn, is_healthy, pool_of},
     machine::note_machine,
     outcome::{Outcome, Verdict},
     record::{Added, Before, Record, Stored, Unknown, read},
@@ -30,8 +30,8 @@ pub(super) const RECORD: &str = "record";
 pub struct Context<'a> {
     /// The configuration.
     pub config: &'a Config,
-    /// The fleet as the guard sees it.
-    pub slots: Slots,
+    /// What the guard leaves room for.
+    pub room: Room<'a>,
     /// Our clock.
     pub now: Timestamp,
     /// How what was heard came here.
@@ -41,9 +41,10 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Why no node may be isolated now, if so.
-    pub(super) fn refusal(&self) -> Option<String> {
-        let full = || (!self.slots.admits()).then(|| self.slots.refusal());
+    /// Why the node may not be isolated now for what wants it, if so.
+    pub(super) fn refusal(&self, node: &NodeFacts, turn: &Turn) -> Option<String> {
+        let candidate = Candidate { node: &node.name, pool: pool_of(node, self.config), healthy: is_healthy(node), turn };
+        let full = || self.room.refusal(&candidate, self.config, self.now);
         self.known.paused.map(str::to_owned).or_else(full)
     }
 }
@@ -189,7 +190,7 @@ pub(super) fn is_pending(record: &Record) -> bool {
 
 /// The policy that wants the node isolated: that of the strongest live claim, the oldest of several. One that is silenced, inhibited
 /// or muted begins nothing.
-fn wanted(record: &Record) -> Option<&Claim> {
+pub(super) fn wanted(record: &Record) -> Option<&Claim> {
     strongest(record, |c| !c.is_muted()).or_else(|| brought(record))
 }
 
@@ -305,10 +306,9 @@ impl Next {
         if self.record.claims.is_empty() {
             self.record.former = None;
         }
-        let Some((policy, action, reason)) =
-            wanted(&self.record).map(|c| (c.policy.clone(), c.action, c.subject())).filter(|_| barred.is_none())
-        else {
-            if was_pending && self.effect.is_none() && wanted(&self.record).is_none() {
+        let wanted = wanted(&self.record).map(|c| (c.action, c.subject())).zip(Turn::of(&self.record, ctx.config));
+        let Some(((action, reason), turn)) = wanted.filter(|_| barred.is_none()) else {
+            if was_pending && self.effect.is_none() && !is_pending(&self.record) {
                 let muted = self.record.claims.iter().find(|c| c.state == ClaimState::Firing).and_then(|c| c.muted.clone());
                 let reason = muted.unwrap_or_else(|| "the fault ended before there was room".to_owned());
                 self.effect = Some((Effect::Withdraw, None, reason));
@@ -316,7 +316,8 @@ impl Next {
             self.record.overflow &= !self.record.claims.is_empty();
             return;
         };
-        match ctx.refusal() {
+        let policy = turn.policy.clone();
+        match ctx.refusal(node, &turn) {
             None => {
                 self.isolate(node, ctx, &policy);
                 // What is over on a machine that came back is held down from here: until now pods could use it.

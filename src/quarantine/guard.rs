@@ -1,76 +1,103 @@
-//! The guard: how many nodes may be isolated by us at once. It never limits a release.
+//! The guard: how many nodes may be isolated by us at once, and how fast. It never limits a release.
 
-use crate::policy::GuardLimits;
-
-/// The fleet as the guard sees it, without the node that is being decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slots {
-    /// Other nodes that are isolated by us, or about to be.
-    pub isolated: usize,
-    /// How many may be.
-    pub limit: usize,
-    /// Nodes that have waited longer for a slot.
-    pub ahead: usize,
-}
-
-impl Slots {
-    /// Whether one more node may be isolated: those that have waited longer go first.
-    #[must_use]
-    pub fn admits(self) -> bool {
-        self.isolated + self.ahead < self.limit
-    }
-
-    /// Why not, in words.
-    #[must_use]
-    pub fn refusal(self) -> String {
-        format!(
-            "guard.max_isolated: {} of {} nodes are isolated, number {} in the queue",
-            self.isolated,
-            self.limit,
-            self.ahead + 1
-        )
-    }
-}
-
-/// How many nodes may be isolated of `in_scope`: the count, or the percentage rounded down to whole nodes, whichever is larger.
-#[must_use]
-pub fn limit(limits: &GuardLimits, in_scope: usize) -> usize {
-    // Exact to a millionth of a percent, and safe for any fleet that fits into memory.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a validated percentage: 0 to 100")]
-    let millionths = (limits.max_isolated_percent.clamp(0.0, 100.0) * 1e6).round() as u128;
-    let by_percent = usize::try_from(in_scope as u128 * millionths / 100_000_000).unwrap_or(usize::MAX);
-    by_percent.max(usize::try_from(limits.max_isolated_count).unwrap_or(usize::MAX))
-}
-
+mod muster;
+mod queue;
+mod report;
 #[cfg(test)]
-mod tests {
-    use super::*;
+mod tests;
 
-    #[test]
-    fn the_larger_of_count_and_percentage_holds_and_percentages_round_down() {
-        let cases = [
-            (3, 10.0, 0, 3),
-            (3, 10.0, 16, 3),
-            (3, 10.0, 39, 3),
-            (3, 10.0, 40, 4),
-            (3, 10.0, 1000, 100),
-            (0, 0.0, 1000, 0),
-            (0, 100.0, 7, 7),
-            (0, 33.3, 10, 3),
-            (0, 7.0, 100, 7),
-            (0, 29.0, 100, 29),
-        ];
-        for (count, percent, in_scope, want) in cases {
-            let limits = GuardLimits { max_isolated_count: count, max_isolated_percent: percent };
-            assert_eq!(limit(&limits, in_scope), want, "{count} {percent} of {in_scope}");
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use muster::Muster;
+pub use queue::{Rank, Severity, Turn};
+pub use report::{GuardReport, LimitUse, Waiting};
+
+use crate::{
+    locate::{NodeFacts, NodeName},
+    policy::{Config, Limits, Percent},
+};
+
+/// Whether there is room for another isolation.
+#[derive(Debug, Clone, Copy)]
+pub enum Room<'a> {
+    /// There is none, and why.
+    Closed(&'a str),
+    /// What the limits leave of this fleet.
+    In(&'a Muster),
+}
+
+impl Room<'_> {
+    /// Why that node may not be isolated now, if so.
+    pub(super) fn refusal(&self, candidate: &Candidate<'_>, config: &Config, now: Timestamp) -> Option<String> {
+        match self {
+            Self::Closed(why) => Some((*why).to_owned()),
+            Self::In(muster) => muster.refusal(candidate, config, now),
         }
     }
+}
 
-    #[test]
-    fn who_has_waited_longer_goes_first() {
-        assert!(Slots { isolated: 2, limit: 3, ahead: 0 }.admits());
-        assert!(!Slots { isolated: 2, limit: 3, ahead: 1 }.admits());
-        assert!(!Slots { isolated: 3, limit: 3, ahead: 0 }.admits());
-        assert!(!Slots { isolated: 0, limit: 0, ahead: 0 }.admits());
+/// A node that is to be isolated.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    /// Its name.
+    pub node: &'a NodeName,
+    /// Its pool.
+    pub pool: &'a str,
+    /// Whether it is healthy as far as its pool is concerned.
+    pub healthy: bool,
+    /// Where it stands in the queue, and for whom.
+    pub turn: &'a Turn,
+}
+
+/// The pool of a node; nodes without the label are a pool of their own, without a name.
+pub(super) fn pool_of<'a>(node: &'a NodeFacts, config: &Config) -> &'a str {
+    node.labels.get(&config.guard.pool_label).map_or("", String::as_str)
+}
+
+/// Whether pods can use a node, as far as others than we tell.
+pub(super) fn is_healthy(node: &NodeFacts) -> bool {
+    node.ready && !node.unschedulable
+}
+
+/// The limit that refuses, and its use without those who wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit<'a> {
+    Fleet { isolated: usize, most: usize },
+    Pool { pool: &'a str, isolated: usize, most: usize },
+    Floor { pool: &'a str, healthy: usize, nodes: usize, least: usize, percent: Percent },
+    New { isolated: usize, most: usize, within: Duration, next: Option<Timestamp> },
+}
+
+impl Limit<'_> {
+    fn text(&self, own: Option<&str>) -> String {
+        let whose = own.map(|policy| format!(" of policy {policy}")).unwrap_or_default();
+        match self {
+            Self::Fleet { isolated, most } => format!("guard.max_isolated{whose}: {isolated} of {most} nodes are isolated"),
+            Self::Pool { pool, isolated, most } => {
+                format!("guard.pools.max_isolated{whose}: {isolated} of {most} nodes of {} are isolated", pool_name(pool))
+            }
+            Self::Floor { pool, healthy, nodes, least, percent } => format!(
+                "guard.pools.min_healthy{whose}: {healthy} of {nodes} nodes of {} are healthy, and {percent} % ({least}) stay so",
+                pool_name(pool)
+            ),
+            Self::New { isolated, most, within, next } => {
+                let within = humantime::format_duration(*within);
+                let next = next.map(|at| format!(", the next may be at {at}")).unwrap_or_default();
+                format!("guard.max_new_isolations{whose}: {isolated} of {most} nodes were isolated within {within}{next}")
+            }
+        }
     }
+}
+
+/// A pool in a sentence.
+fn pool_name(pool: &str) -> String {
+    if pool.is_empty() { "the pool without a name".to_owned() } else { format!("pool {pool}") }
+}
+
+/// The limits for a policy, and its name if they are its own; `None` if nothing limits it.
+fn limits_of<'a>(config: &'a Config, policy: &'a str) -> Option<(&'a Limits, Option<&'a str>)> {
+    let limits = config.limits_for(policy)?;
+    Some((limits, (!std::ptr::eq(limits, &raw const config.guard.limits)).then_some(policy)))
 }

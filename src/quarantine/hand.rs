@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{
     claim::{Claim, ClaimState, Episode},
     decide::{Context, EFFECT, Next, RECORD, Told, is_pending},
-    guard::Slots,
+    guard::Room,
     machine::note_machine,
     record::{Stored, read},
     release::{Known, is_our_key},
@@ -151,8 +151,8 @@ pub fn release_by_hand(
             taint.key
         )));
     }
-    let nobody = Slots { isolated: 0, limit: 0, ahead: 0 };
-    let ctx = Context { config, slots: nobody, now, told: Told::Pushed, known: Known::default() };
+    let nobody = Room::Closed("a person releases the node");
+    let ctx = Context { config, room: nobody, now, told: Told::Pushed, known: Known::default() };
     let mut next = Next::of(node, old.clone());
     note_machine(&mut next.record, node, now);
     next.forget(&ctx);

@@ -3,6 +3,7 @@
 use super::{
     claim::ClaimState,
     decide::{Context, Effect, Next, strongest},
+    guard::Turn,
     ledger::Open,
     machine::widen,
     record::Unknown,
@@ -27,12 +28,17 @@ impl Next {
         let former = [("node", &open.node), ("uid", &open.uid)].map(|(key, text)| (key.to_owned(), text.as_str().into()));
         self.record.former = Some(Unknown::from(former));
         widen(&mut self.record);
-        if !open.isolated || ctx.refusal().is_some() {
+        if !open.isolated {
             return;
         }
         let first = || self.record.claims.iter().filter(|c| c.action.isolates()).max_by_key(|c| c.action);
         let Some(claim) = strongest(&self.record, |_| true).or_else(first) else { return };
         let (policy, subject) = (claim.policy.clone(), claim.subject());
+        // Whoever silenced its alerts did not release it.
+        let turn = Turn::of(&self.record, ctx.config).unwrap_or_else(|| Turn::of_claim(claim, ctx.config));
+        if ctx.refusal(node, &turn).is_some() {
+            return;
+        }
         self.isolate(node, ctx, &policy);
         let reason = format!("{subject}: the machine was isolated as {} before, and that was never released", open.node);
         self.effect = Some((Effect::Isolate, Some(policy), reason));

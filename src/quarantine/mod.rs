@@ -30,7 +30,7 @@ mod view;
 pub use claim::{Claim, ClaimState, Episode, Member, Recovery};
 pub use decide::{Context, Decision, Effect, Told, decide};
 pub use fold::{Heard, Rule};
-pub use guard::{Slots, limit};
+pub use guard::{Candidate, GuardReport, LimitUse, Muster, Rank, Room, Severity, Turn, Waiting};
 pub use hand::{Hand, HandRelease, Judgement, MAX_REASON, MAX_WHO, Offer, Refusal, Releases, Word, release_by_hand, say, signed};
 pub use leave::{Belongings, Leaving};
 pub use ledger::{LEDGER_VERSION, Ledger, MAX_LEDGER_BYTES, Machine, News, Open, StoredLedger, machine_key};

@@ -63,7 +63,7 @@ impl Record {
     fn length_at_most(&self) -> Option<usize> {
         // Names, punctuation, times and words of each part.
         const FRAME: usize = 340;
-        const CLAIM: usize = 440;
+        const CLAIM: usize = 464;
         const MEMBER: usize = 160;
         const TAINT: usize = 64;
         let mut length = FRAME + quoted(&self.owner) + quoted(&self.node.uid);
@@ -168,7 +168,7 @@ mod tests {
             json!({
                 "alert": "A\u{0}\u{7f}\n", "gpu": gpu, "policy": "p", "unconfirmed": true, "action": "heartbeat", "state": "released", "since": time,
                 "cleared": time, "recovery": ["reboot", "replace", "manual"], "unlabelled": true, "queries": ["up{a=\"\\\\\"}", "up"],
-                "scope": "node", "fault": "f\u{1}\"", "workloads": ["team-a/p-0", "team-a/p-1"], "unproven": "\"\u{1}", "machine": { "event": "exchanged", "at": time }, "members": [member, member],
+                "scope": "node", "fault": "f\u{1}\"", "severity": "critical", "workloads": ["team-a/p-0", "team-a/p-1"], "unproven": "\"\u{1}", "machine": { "event": "exchanged", "at": time }, "members": [member, member],
             })
         };
         let claims = ["GPU-5fd4f0a2-8a3e-5c1d-b7a1-0123456789ab", "00000000:1B:00.0", "index:1023"].map(claim);

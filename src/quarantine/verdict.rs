@@ -4,6 +4,7 @@ use super::{
     claim::ClaimState,
     decide::{Context, Next, is_pending},
     fold::{Folded, Heard},
+    guard::Turn,
     outcome::{Outcome, Verdict},
     release::{Wait, requires_evidence, waits_for},
     scope::word,
@@ -23,7 +24,7 @@ impl Next {
         let (i, changed) = match folded {
             Folded::Done(verdict) => return verdict,
             Folded::NothingToEnd => return Verdict::new(Outcome::Unchanged, "nothing is on record that it could end"),
-            Folded::Overflow => return self.without_room(heard, ctx),
+            Folded::Overflow => return self.without_room(node, heard, ctx),
             Folded::Resolved => {
                 return match word(node, ctx.config, "hold") {
                     Some(why) if self.record.added.is_some() => {
@@ -53,25 +54,26 @@ impl Next {
             }
             _ if !action.isolates() => Verdict::new(Outcome::Frozen, "the node is not released while it fires"),
             _ if self.record.added.is_none() && barred.is_some() => Verdict::new(Outcome::OutOfScope, barred.unwrap_or_default()),
-            _ if self.record.added.is_none() => {
-                Verdict::new(Outcome::Pending, ctx.refusal().unwrap_or_else(|| ctx.slots.refusal()))
-            }
+            _ if self.record.added.is_none() => Verdict::new(Outcome::Pending, self.refusal(node, ctx)),
             _ if changed => Verdict::new(Outcome::Recorded, "the node is isolated"),
             _ => Verdict::new(Outcome::Unchanged, "it is on record and the node is isolated"),
         }
     }
 
+    /// Why the node waits.
+    fn refusal(&self, node: &NodeFacts, ctx: &Context<'_>) -> String {
+        let refusal = Turn::of(&self.record, ctx.config).and_then(|turn| ctx.refusal(node, &turn));
+        refusal.unwrap_or_else(|| "it waits for room".to_owned())
+    }
+
     /// What became of a firing alert for which the record has no room.
-    fn without_room(&self, heard: &Heard<'_>, ctx: &Context<'_>) -> Verdict {
+    fn without_room(&self, node: &NodeFacts, heard: &Heard<'_>, ctx: &Context<'_>) -> Verdict {
         if self.record.added.is_some() {
             let why = "the record is full: the node stays isolated until a person releases it";
             return Verdict::new(Outcome::Recorded, why);
         }
         if is_pending(&self.record) {
-            return Verdict::new(
-                Outcome::Pending,
-                format!("the record is full; {}", ctx.refusal().unwrap_or_else(|| ctx.slots.refusal())),
-            );
+            return Verdict::new(Outcome::Pending, format!("the record is full; {}", self.refusal(node, ctx)));
         }
         if self.record.overflow && heard.rule.is_some_and(|r| !r.action.isolates()) {
             return Verdict::new(Outcome::Frozen, "the record is full: once isolated, the node is not released by itself");

@@ -10,6 +10,7 @@ use super::{
     decide::{EFFECT, RECORD, is_pending},
     eviction::{Evicting, Restart, about, allows},
     evidence::needing,
+    guard::{Turn, is_healthy, pool_of},
     hand::orphan,
     record::{Record, Stored, read},
     recurrence::flaps,
@@ -101,9 +102,15 @@ pub struct NodeView {
     /// Since when our isolation has been in force.
     #[serde(skip)]
     pub isolated_at: Option<Timestamp>,
-    /// Since when it has waited for the guard.
+    /// What it waits for the guard for, and its place in the queue.
     #[serde(skip)]
-    pub pending_since: Option<Timestamp>,
+    pub turn: Option<Turn>,
+    /// The pool that the guard counts it in; empty without a label.
+    #[serde(skip)]
+    pub pool: String,
+    /// Whether pods can use it, as far as others than we tell.
+    #[serde(skip)]
+    pub healthy: bool,
     /// When it must be decided again though nothing was heard.
     #[serde(skip)]
     pub due: Option<Timestamp>,
@@ -162,7 +169,9 @@ impl NodeView {
             evicts: None,
             restarts: Vec::new(),
             isolated_at: None,
-            pending_since: None,
+            turn: None,
+            pool: pool_of(node, config).to_owned(),
+            healthy: is_healthy(node),
             due: None,
             unproven: None,
             unusable: None,
@@ -195,13 +204,13 @@ impl NodeView {
             view.held_back = None;
             view.unproven = None;
             view.due = None;
-            view.pending_since = None;
+            view.turn = None;
         }
         if let Standing::Untouchable(_) = standing {
             view.held_back = None;
             view.unproven = None;
             view.due = None;
-            view.pending_since = None;
+            view.turn = None;
         }
         view
     }
@@ -232,9 +241,11 @@ impl NodeView {
         self.isolated_at = record.added.as_ref().map(|a| a.at);
         if is_pending(&record) && self.in_scope {
             self.state = NodeState::Pending;
-            self.pending_since =
-                record.claims.iter().filter(|c| c.state != ClaimState::Released && c.action.isolates()).map(|c| c.since).min();
-            "room under guard.max_isolated".clone_into(&mut self.waiting_for);
+            self.turn = Turn::of(&record, config);
+            self.waiting_for = match known.paused {
+                Some(pause) => format!("the end of the pause: {pause}"),
+                None => "room under the limits of the guard".to_owned(),
+            };
         } else if record.added.is_some() {
             let wait = waits_for(node, &record, config, known, now);
             self.state = match wait {

@@ -1,4 +1,4 @@
-//! HTTP: the webhook, the wish for a pull, health, the list of nodes, metrics, reload and pause.
+//! HTTP: the webhook, the wish for a pull, health, the list of nodes, the guard, metrics, reload and pause.
 
 mod pause;
 mod webhook;
@@ -88,6 +88,8 @@ impl App {
             .route("/api/v1/alerts/", post(webhook::alerts))
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/nodes/", get(nodes))
+            .route("/api/v1/guard", get(guard))
+            .route("/api/v1/guard/", get(guard))
             .route("/api/v1/pull", post(pull))
             .route("/api/v1/pull/", post(pull))
             .route("/-/healthy", get(healthy))
@@ -120,6 +122,8 @@ fn error_response(status: StatusCode, message: &str) -> Response {
     json_response(status, &json!({ "error": message }))
 }
 
+const NOT_READ: &str = "the first list of nodes has not been read yet";
+
 #[derive(serde::Serialize)]
 struct Nodes {
     nodes: Vec<NodeView>,
@@ -127,9 +131,16 @@ struct Nodes {
 
 async fn nodes(State(app): State<Arc<App>>) -> Response {
     if !app.engine.ready() {
-        return error_response(StatusCode::SERVICE_UNAVAILABLE, "the first list of nodes has not been read yet");
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, NOT_READ);
     }
     json_response(StatusCode::OK, &Nodes { nodes: app.engine.views() })
+}
+
+async fn guard(State(app): State<Arc<App>>) -> Response {
+    if !app.engine.ready() {
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, NOT_READ);
+    }
+    json_response(StatusCode::OK, &app.engine.guard())
 }
 
 async fn pull(State(app): State<Arc<App>>) -> Response {

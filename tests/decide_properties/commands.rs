@@ -84,7 +84,7 @@ proptest! {
                     bench.wait(seconds);
                     drop(bench.tick());
                 }
-                Before::Room(room) => bench.slots = if room { ROOM } else { NO_ROOM },
+                Before::Room(room) => bench.room = if room { ROOM } else { NO_ROOM },
                 Before::Cordon(lies) => bench.edit(|node| node["spec"]["unschedulable"] = if lies { true.into() } else { Value::Null }),
                 Before::Reboots => bench.edit(|node| node["status"]["nodeInfo"]["bootID"] = "b-2".into()),
             }
@@ -115,7 +115,7 @@ proptest! {
         prop_assert!(record.claims.iter().all(|c| c.state == ClaimState::Released || !c.action.isolates()));
         // `tick` checks that the decision has nothing to add.
         prop_assert_eq!(bench.tick().patch, None);
-        bench.slots = ROOM;
+        bench.room = ROOM;
         for alert in fires {
             prop_assert_eq!(bench.hear(&[alert], false).verdicts[0].outcome, Outcome::Unchanged, "left alone");
             prop_assert!(!bench.isolated());
@@ -150,11 +150,11 @@ fn a_release_by_command_is_the_one_of_a_taint_taken_away_but_for_who_did_it() {
 #[test]
 fn a_node_that_waits_for_the_guard_waits_no_longer() {
     let mut bench = Bench::new(&plain_node(), config(false, "10m"));
-    bench.slots = NO_ROOM;
+    bench.room = NO_ROOM;
     drop(bench.hear(&[lost("3")], false));
     let offer = release(&mut bench).unwrap().unwrap();
     assert_eq!((offer.releases, offer.taint, offer.claims.len()), (Releases::Pending, None, 1));
-    bench.slots = ROOM;
+    bench.room = ROOM;
     assert_eq!(bench.tick().patch, None);
     assert_eq!(bench.hear(&[lost("3")], false).verdicts[0].outcome, Outcome::Unchanged);
     assert!(!bench.tainted());

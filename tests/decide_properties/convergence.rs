@@ -91,7 +91,7 @@ fn deliveries() -> impl Strategy<Value = Vec<Delivery>> {
 fn play(bench: &mut Bench, lives: &[Life], deliveries: &[Delivery]) {
     for delivery in deliveries {
         bench.wait(delivery.arrives);
-        bench.slots = if delivery.room { ROOM } else { NO_ROOM };
+        bench.room = if delivery.room { ROOM } else { NO_ROOM };
         let seen = lives.iter().zip(delivery.lists).filter(|(_, listed)| *listed || delivery.complete);
         let body: Vec<Alert> = seen.filter_map(|(life, _)| life.seen_at(delivery.shows)).collect();
         if delivery.complete {
@@ -101,7 +101,7 @@ fn play(bench: &mut Bench, lives: &[Life], deliveries: &[Delivery]) {
             drop(bench.hear(&body, false));
         }
     }
-    bench.slots = ROOM;
+    bench.room = ROOM;
 }
 
 fn truth(lives: &[Life]) -> (Vec<Alert>, BTreeSet<(Fingerprint, Timestamp)>) {
@@ -158,7 +158,7 @@ proptest! {
     fn without_room_nothing_is_isolated_and_everything_is_on_record(lives in lives(), mut times in vec(0_i64..2500, 1..10)) {
         times.sort_unstable();
         let mut bench = Bench::new(&plain_node(), config(true, "10m"));
-        bench.slots = NO_ROOM;
+        bench.room = NO_ROOM;
         for time in times {
             bench.wait(7);
             let body: Vec<Alert> = lives.iter().filter_map(|life| life.seen_at(time)).collect();
@@ -173,23 +173,23 @@ proptest! {
             prop_assert_eq!(&on_record, &fires);
 
             // Room comes and goes: who is let in is isolated at once, on what is on record.
-            bench.slots = ROOM;
+            bench.room = ROOM;
             let facts = bench.facts();
-            let ctx = gpu_quarantine::quarantine::Context { config: &bench.config, slots: ROOM, now: bench.now, told: gpu_quarantine::quarantine::Told::Pushed, known: gpu_quarantine::quarantine::Known::default() };
+            let ctx = gpu_quarantine::quarantine::Context { config: &bench.config, room: ROOM, now: bench.now, told: gpu_quarantine::quarantine::Told::Pushed, known: gpu_quarantine::quarantine::Known::default() };
             let admitted = gpu_quarantine::quarantine::decide(&facts, &[], &ctx);
             let isolates = matches!(admitted.effect, Some((Effect::Isolate, ..)));
             prop_assert_eq!(isolates, !fires.is_empty());
-            bench.slots = NO_ROOM;
+            bench.room = NO_ROOM;
         }
     }
 
     #[test]
     fn a_release_never_depends_on_the_guard(lives in lives(), deliveries in deliveries()) {
-        let mut benches = [ROOM, NO_ROOM].map(|slots| {
+        let mut benches = [ROOM, NO_ROOM].map(|room| {
             let mut bench = Bench::new(&plain_node(), config(true, "10m"));
             play(&mut bench, &lives, &deliveries);
             drop(bench.tick());
-            bench.slots = slots;
+            bench.room = room;
             bench
         });
         let was = benches[0].raw();

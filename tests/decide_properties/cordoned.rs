@@ -69,7 +69,7 @@ proptest! {
         let mut cordoned = Bench::new(&plain_node(), config(ours));
         let mut not = Bench::new(&plain_node(), config(ours));
         for bench in [&mut cordoned, &mut not] {
-            bench.slots = if room { ROOM } else { NO_ROOM };
+            bench.room = if room { ROOM } else { NO_ROOM };
             drop(bench.hear(&[alert("shy", 0)], false));
         }
         cordon(&cordoned, true);

@@ -101,7 +101,7 @@ proptest! {
             prop_assert!(!bench.isolated());
         }
         if !room {
-            bench.slots = NO_ROOM;
+            bench.room = NO_ROOM;
         }
         let other = if other_name { firing(&[("alertname", "GpuXid"), ("gpu", "3")], "isolate", at(70)) } else { lost("4") };
         let mut body = vec![other];
@@ -187,7 +187,7 @@ fn a_taint_of_a_former_key_is_put_back_under_the_key_of_today() {
     let heard = [crate::bench::heard(&alert, &bench.config)];
     let ctx = gpu_quarantine::quarantine::Context {
         config: &bench.config,
-        slots: bench.slots,
+        room: bench.room,
         now: bench.now,
         told: gpu_quarantine::quarantine::Told::Pushed,
         known: gpu_quarantine::quarantine::Known::default(),

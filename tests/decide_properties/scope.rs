@@ -97,12 +97,12 @@ proptest! {
     ) {
         let mut bench = Bench::new(&plain_node(), config(true, "10m"));
         if !room {
-            bench.slots = NO_ROOM;
+            bench.room = NO_ROOM;
         }
         let first = firing(&[("alertname", "GpuLost"), ("gpu", "0")], "isolate", at(0));
         drop(bench.hear(std::slice::from_ref(&first), false));
         bench.edit(|node| mark.put(node));
-        bench.slots = ROOM;
+        bench.room = ROOM;
         let (marked, claims) = (bench.raw(), 1);
         for (body, pause, complete) in bodies {
             bench.wait(pause);

@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn whatever_is_heard_fits_and_isolates_and_can_end(flood in flood(), bites in vec(1_usize..120, 1..6), room in any::<bool>()) {
         let mut bench = Bench::new(&plain_node(), config(true, "10m"));
-        bench.slots = if room { ROOM } else { NO_ROOM };
+        bench.room = if room { ROOM } else { NO_ROOM };
         let alerts = flood.alerts("isolate");
         let mut rest = alerts.as_slice();
         for bite in bites.iter().cycle() {
@@ -80,7 +80,7 @@ proptest! {
                 break;
             }
         }
-        bench.slots = ROOM;
+        bench.room = ROOM;
         drop(bench.tick());
         prop_assert!(bench.isolated() && bench.tainted());
 

@@ -60,7 +60,7 @@ impl World {
         let scope = &self.scope;
         format!(
             "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nledger: {{namespace: kube-system, name: {scope}}}\n\
-             events: {{namespace: kube-system}}\nguard:\n  max_isolated: {{count: 100, percent: 100}}\n\
+             events: {{namespace: kube-system}}\nguard: {{max_isolated: {{count: 100, percent: 100}}, pools: {{max_isolated: {{count: 100, percent: 100}}, min_healthy: 0}}, max_new_isolations: {{count: 1000}}, max_evicted_gangs: {{count: 1000}}}}\n\
              release: {{after: 200ms, require: [resolved], flapping: {{longer_after: 0, person_after: 0}}}}\n\
              policies:\n  - {{name: gpu-lost, match: ['alertname=\"GpuLost\"'], action: evict}}\neviction: {{{eviction}}}\n"
         )

@@ -111,7 +111,7 @@ pub(crate) struct Pipeline {
 fn config(scope: &str, plan: &Plan, alertmanagers: &[Alertmanager], prometheuses: &[Prometheus]) -> String {
     let mut text = format!(
         "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\nledger: {{namespace: kube-system, name: {scope}}}\nrelease: {{after: {}s, require: [{}]}}\n\
-         guard: {{max_isolated: {{count: 100, percent: 100}}}}\nevents: {{namespace: kube-system}}\n",
+         guard: {{max_isolated: {{count: 100, percent: 100}}, pools: {{max_isolated: {{count: 100, percent: 100}}, min_healthy: 0}}, max_new_isolations: {{count: 1000}}}}\nevents: {{namespace: kube-system}}\n",
         plan.after.as_secs(),
         if plan.evidence { "evidence" } else { "resolved" },
     );

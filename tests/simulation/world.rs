@@ -144,7 +144,7 @@ sources:
 policies:
   - {{name: gpu-lost, match: ['alertname=\"GpuLost\"'], action: isolate, release: {{require: [{gpu}]}}}}
   - {{name: node-failed, match: ['alertname=\"GpuNodeFailed\"'], action: isolate, release: {{require: [{node}]}}}}
-guard: {{max_isolated: {{count: {}, percent: 0}}}}
+guard: {{max_isolated: {{count: {}, percent: 0}}, pools: {{max_isolated: {{count: 100, percent: 100}}, min_healthy: 0}}, max_new_isolations: {{count: 1000}}}}
 ",
             self.room
         )

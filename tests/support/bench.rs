@@ -10,7 +10,7 @@ use gpu_quarantine::{
     locate::{NodeFacts, NodeName, Taint, gpu_of},
     policy::{Config, load},
     quarantine::{
-        Context, Decision, Heard, Known, MAX_BYTES, NodeView, Outcome, Record, Rule, Slots, Stored, Told, Verdict, decide,
+        Context, Decision, Heard, Known, MAX_BYTES, Muster, NodeView, Outcome, Record, Room, Rule, Stored, Told, Verdict, decide,
         evidence::Shown, read,
     },
 };
@@ -24,9 +24,10 @@ pub(crate) const RECORD: &str = "gpu-quarantine.dev/record";
 /// The hold-down of [`config`].
 pub(crate) const HOLD: i64 = 600;
 /// Room for everybody.
-pub(crate) const ROOM: Slots = Slots { isolated: 0, limit: 10, ahead: 0 };
+pub(crate) const ROOM: Room<'static> = Room::In(&EMPTY);
 /// Room for nobody.
-pub(crate) const NO_ROOM: Slots = Slots { isolated: 3, limit: 3, ahead: 2 };
+pub(crate) const NO_ROOM: Room<'static> = Room::Closed("guard.max_isolated: 3 of 3 nodes are isolated, number 3 in the queue");
+static EMPTY: Muster = Muster::new();
 
 /// How many cases to run: `cases`, times `GPU_QUARANTINE_SOAK`. What fails is not written into the source tree.
 pub(crate) fn cases(cases: u32) -> proptest::test_runner::Config {
@@ -101,7 +102,7 @@ pub(crate) struct Bench {
     name: NodeName,
     pub(crate) config: Config,
     pub(crate) now: Timestamp,
-    pub(crate) slots: Slots,
+    pub(crate) room: Room<'static>,
     /// What was last shown about the node.
     pub(crate) shown: Option<Shown>,
 }
@@ -110,7 +111,7 @@ impl Bench {
     pub(crate) fn new(node: &Value, config: Config) -> Self {
         let cluster = SnapshotCluster::load("node.json", &node.to_string(), DOMAIN).expect("the node is valid");
         let name = node["metadata"]["name"].as_str().expect("the node has a name");
-        Self { cluster, name: NodeName::parse(name).expect("a valid name"), config, now: start(), slots: ROOM, shown: None }
+        Self { cluster, name: NodeName::parse(name).expect("a valid name"), config, now: start(), room: ROOM, shown: None }
     }
 
     pub(crate) fn facts(&self) -> NodeFacts {
@@ -158,7 +159,7 @@ impl Bench {
     fn context(&self, complete: bool) -> Context<'_> {
         Context {
             config: &self.config,
-            slots: self.slots,
+            room: self.room,
             now: self.now,
             told: if complete { Told::Complete { newer: &[] } } else { Told::Pushed },
             known: Known { shown: self.shown.as_ref(), ..Known::default() },

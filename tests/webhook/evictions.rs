@@ -14,6 +14,7 @@ use crate::harness::{Fault, Faulty, Meets, Sent, Service, at, body, fixture, nam
 pub(crate) const EVICTING: &str = "
 release: {after: 10m, require: [resolved]}
 eviction: {settle: 10s, deadline: 5m, checkpoint: 1m}
+guard: {pools: {min_healthy: 0}}
 policies:
   - {name: gpu-lost, match: ['alertname=\"GpuLost\"'], action: evict}
 ";

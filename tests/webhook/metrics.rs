@@ -7,7 +7,7 @@ use gpu_quarantine::quarantine::Judgement;
 use crate::harness::{BEGIN, CONFIG, Service, at, fixture, lost, sent};
 
 /// Every metric that is promised, with its type.
-const PROMISED: [(&str, &str); 35] = [
+const PROMISED: [(&str, &str); 37] = [
     ("gpu_quarantine_build", "info"),
     ("gpu_quarantine_webhook_requests", "counter"),
     ("gpu_quarantine_alerts_received", "counter"),
@@ -24,6 +24,8 @@ const PROMISED: [(&str, &str); 35] = [
     ("gpu_quarantine_claims", "gauge"),
     ("gpu_quarantine_records_unusable", "gauge"),
     ("gpu_quarantine_paused", "gauge"),
+    ("gpu_quarantine_guard_limit_value", "gauge"),
+    ("gpu_quarantine_guard_limit_bound", "gauge"),
     ("gpu_quarantine_node_state_info", "gauge"),
     ("gpu_quarantine_node_isolated_timestamp_seconds", "gauge"),
     ("gpu_quarantine_isolation_delay_seconds", "histogram"),

@@ -40,8 +40,9 @@ pub(super) fn advice(node: &NodeFacts, view: &NodeView, record: Option<&Record>,
             to.text("Ask first whether so many faults are real: a bad rule or a broken exporter hits many nodes at once.")
                 .with(format!("gpu-quarantine nodes list{flags}")),
             to.text(
-                "If they are, release a node that is well, or raise guard.max_isolated and reload. This one comes in its turn.",
-            ),
+                "If they are, release a node that is well, or raise the limit that refuses it and reload. This one comes in its turn.",
+            )
+            .with(format!("gpu-quarantine guard{flags}")),
             to.text("Keep new pods away until then:").with(format!("kubectl cordon {}", view.name)),
             to.wrong("The alert is wrong: give its claims up, so that it no longer waits:"),
         ],

@@ -12,7 +12,7 @@ use crate::{
     engine::{Clock, SystemClock},
     locate::{Gpu, NodeFacts, NodeName},
     policy::Config,
-    quarantine::{Claim, ClaimState, Known, Ledger, NodeState, NodeView, evidence::Shown, limit},
+    quarantine::{Claim, ClaimState, Known, Ledger, Muster, NodeState, NodeView, Paused, evidence::Shown},
 };
 
 /// List nodes.
@@ -50,11 +50,20 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     }
     let (config, now) = (&opened.config, SystemClock.now());
     let shown = evidence::ask(&nodes.iter().collect::<Vec<_>>(), &nodes, config, &opened.ledger, now).await;
-    let listing = Listing::of(&nodes, config, &opened.ledger, &shown, now);
+    let listing = Listing::of(&nodes, config, &opened.ledger, &shown, &opened.paused, now);
     match args.output {
         Output::Json => json(&Nodes { nodes: listing.chosen(args.all, &args.states) }),
         Output::Text => Ok(listing.text(args.all, &args.states)),
     }
+}
+
+/// These nodes as the guard counts them.
+pub(super) fn muster(views: &[NodeView]) -> Muster {
+    let mut muster = Muster::new();
+    for view in views {
+        muster.see(view);
+    }
+    muster
 }
 
 /// The nodes that are ours or bear our record, those that are not free first.
@@ -70,13 +79,26 @@ impl<'a> Listing<'a> {
         config: &'a Config,
         ledger: &Ledger,
         shown: &BTreeMap<NodeName, Shown>,
+        paused: &Paused,
         now: Timestamp,
     ) -> Self {
         let views = nodes.iter().map(|node| {
-            let known = Known { shown: shown.get(&node.name), past: ledger.past_of(node), ..Known::default() };
+            let known = Known {
+                shown: shown.get(&node.name),
+                past: ledger.past_of(node),
+                paused: paused.why.as_deref(),
+                ..Known::default()
+            };
             NodeView::knowing(node, config, known, now)
         });
-        let mut views: Vec<NodeView> = views.filter(|v| v.in_scope || !is_quiet(v) || v.has_record()).collect();
+        let mut views: Vec<NodeView> = views.collect();
+        if paused.why.is_none() {
+            let muster = muster(&views);
+            for view in &mut views {
+                muster.explain(view, config, now);
+            }
+        }
+        views.retain(|v| v.in_scope || !is_quiet(v) || v.has_record());
         views.sort_by_cached_key(|v| (rank(v), v.name.clone()));
         Self { config, views, in_cluster: nodes.len() }
     }
@@ -121,7 +143,7 @@ impl<'a> Listing<'a> {
             *counts.entry(view.state).or_default() += 1;
         }
         let counted: Vec<String> = counts.iter().map(|(state, n)| format!("{n} {state}")).collect();
-        let (isolated, room) = (self.views.iter().filter(|v| v.isolated).count(), limit(&self.config.guard, in_scope));
+        let (isolated, room) = (self.views.iter().filter(|v| v.isolated).count(), self.config.guard.limits.fleet.of(in_scope));
         let mut lines = vec![format!(
             "{}: {}. The guard lets {room} be isolated, {isolated} are.",
             nodes(self.views.len()),
@@ -182,7 +204,7 @@ fn row(view: &NodeView) -> [String; 5] {
 /// Since when it has been in our hands.
 pub(super) fn since(view: &NodeView) -> Option<Timestamp> {
     let oldest = view.claims.iter().filter(|c| c.state != ClaimState::Released).map(|c| c.since).min();
-    view.isolated_at.or(view.pending_since).or(oldest)
+    view.isolated_at.or(view.turn.as_ref().map(|turn| turn.rank.since)).or(oldest)
 }
 
 /// The claim that speaks for the node, and how many more there are.

@@ -23,9 +23,10 @@ use crate::{
         kubernetes::{self, ConnectError, DirectLedger, DirectNodes},
         snapshot::SnapshotCluster,
     },
+    engine::{Clock, SystemClock},
     locate::{Gpu, NodeFacts, NodeName, Taint},
     policy::Config,
-    quarantine::{Claim, Ledger, MAX_REASON, MAX_WHO, StoredLedger},
+    quarantine::{Claim, GuardReport, Ledger, MAX_REASON, MAX_WHO, NodeView, Paused, StoredLedger},
 };
 
 /// How often a node is read and decided again if others write it meanwhile, as often as the service does.
@@ -71,6 +72,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     print!("{text}");
     Ok(())
+}
+
+/// The guard over the nodes as they are now, and the configuration that says so.
+pub(super) async fn guard(sources: &LiveSources) -> Result<(Config, GuardReport), Failure> {
+    let opened = sources.open().await?;
+    let (nodes, unreadable) = opened.place.list().await?;
+    for why in &unreadable {
+        eprintln!("{}", printable(&format!("left out: {why}")));
+    }
+    let (config, now) = (opened.config, SystemClock.now());
+    let views: Vec<NodeView> = nodes.iter().map(|node| NodeView::of(node, &config, now)).collect();
+    let restarts: Vec<_> = views.iter().flat_map(|view| view.restarts.clone()).collect();
+    let report = GuardReport::of(&list::muster(&views), &restarts, opened.paused.why, &config, now);
+    Ok((config, report))
 }
 
 /// Which node.
@@ -131,6 +146,8 @@ struct Opened {
     place: Place,
     /// What is known of the machines; empty if there is none or it cannot be read, which is told.
     ledger: Ledger,
+    /// What pauses the service, as far as the ledger says.
+    paused: Paused,
 }
 
 impl LiveSources {
@@ -140,25 +157,30 @@ impl LiveSources {
         let nothing = Ledger::new(&config.instance);
         if let Some(path) = &self.cluster {
             let place = Place::File(load_snapshot(path, &config.domain)?);
-            return Ok(Opened { config, place, ledger: nothing });
+            return Ok(Opened { config, place, ledger: nothing, paused: Paused::default() });
         }
         let place = Place::Api(self.direct(&config.domain).await?);
-        let ledger = self.ledger(&config).await.unwrap_or_else(|why| {
-            eprintln!("{}", printable(&format!("left out: what the ledger says of past faults, {why}")));
-            nothing
+        let (ledger, paused) = self.ledger(&config).await.unwrap_or_else(|why| {
+            eprintln!("{}", printable(&format!("left out: what the ledger says of past faults and of a pause, {why}")));
+            (nothing, Paused::default())
         });
-        Ok(Opened { config, place, ledger })
+        Ok(Opened { config, place, ledger, paused })
     }
 
-    async fn ledger(&self, config: &Config) -> Result<Ledger, String> {
+    async fn ledger(&self, config: &Config) -> Result<(Ledger, Paused), String> {
         let client = kubernetes::config(self.kubeconfig.as_deref(), self.context.as_deref()).await.map_err(|e| e.to_string())?;
         let direct = DirectLedger::new(client, config.ledger.clone()).map_err(|e| e.to_string())?;
-        let text = direct.read().await.map_err(|e| e.to_string())?.and_then(|stored| stored.text);
-        match text.map(|text| Ledger::read(&text, &config.instance)) {
-            None => Ok(Ledger::new(&config.instance)),
-            Some(StoredLedger::Ours(ledger)) => Ok(*ledger),
-            Some(StoredLedger::Untouchable(why) | StoredLedger::Unreadable(why)) => Err(why),
-        }
+        let stored = direct.read().await.map_err(|e| e.to_string())?;
+        let (text, annotations) = stored.map(|stored| (stored.text, stored.annotations)).unwrap_or_default();
+        let ledger = match text.map(|text| Ledger::read(&text, &config.instance)) {
+            None => Ledger::new(&config.instance),
+            Some(StoredLedger::Ours(ledger)) => *ledger,
+            Some(StoredLedger::Untouchable(why) | StoredLedger::Unreadable(why)) => return Err(why),
+        };
+        let name = config.annotation("pause");
+        let annotation = annotations.get(&name).map(|why| (name.as_str(), why.as_str()));
+        let paused = Paused::by(ledger.paused.as_ref(), annotation);
+        Ok((ledger, paused))
     }
 
     /// Open for writing, which a file is not.
@@ -305,7 +327,7 @@ fn time(at: jiff::Timestamp) -> String {
     at.round(jiff::Unit::Second).unwrap_or(at).to_string()
 }
 
-fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Failure::input(format!("cannot write JSON: {e}")))?;
     Ok(text + "\n")
 }

@@ -13,14 +13,16 @@ use crate::{
     locate::{NodeFacts, NodeName, gpu_of},
     policy::{Config, load},
     quarantine::{
-        Context, Hand, Heard, Judgement, Known, Ledger, NodeState, Rule, Slots, Told, Word, decide,
+        Context, Hand, Heard, Judgement, Known, Ledger, Muster, NodeState, Paused, Room, Rule, Told, Word, decide,
         evidence::{ClaimShown, Finding, Shown, question},
         release_by_hand, say,
     },
 };
 
 const FLAGS: &str = " --config.file gpu-quarantine.yaml";
-const ROOM: Slots = Slots { isolated: 0, limit: 10, ahead: 0 };
+static EMPTY: Muster = Muster::new();
+const ROOM: Room<'static> = Room::In(&EMPTY);
+const NO_ROOM: Room<'static> = Room::Closed("guard.max_isolated: 3 of 3 nodes are isolated, number 1 in the queue");
 const HAND: Hand<'_> = Hand { who: "alice", judgement: Some(Judgement::FalseAlarm), reason: Some("the rule is wrong") };
 
 fn at(seconds: i64) -> Timestamp {
@@ -103,7 +105,7 @@ impl Story {
         self.cluster.patch(&self.name, patch).now_or_never().unwrap().unwrap();
     }
 
-    fn hear(self, seconds: i64, alerts: &[Alert], muted: Option<&str>, slots: Slots) -> Self {
+    fn hear(self, seconds: i64, alerts: &[Alert], muted: Option<&str>, room: Room<'static>) -> Self {
         let story = Self { now: at(seconds), ..self };
         let rule = |a: &Alert| story.config.policy_for(&a.labels).map(|p| (p.name.clone(), p.action));
         let rules: Vec<_> = alerts.iter().map(rule).collect();
@@ -117,7 +119,7 @@ impl Story {
                 muted,
             })
             .collect();
-        let ctx = Context { config: &story.config, slots, now: story.now, told: Told::Pushed, known: Known::default() };
+        let ctx = Context { config: &story.config, room, now: story.now, told: Told::Pushed, known: Known::default() };
         if let Some(patch) = decide(&story.facts(), &heard, &ctx).patch {
             story.write(&patch);
         }
@@ -195,7 +197,7 @@ fn all() -> Vec<(&'static str, Story)> {
     let silenced = "silenced by bob until 2026-03-02T00:00:00Z: replacing the riser";
     vec![
         ("free", Story::of("gpu-01")),
-        ("pending", Story::of("gpu-02").hear(0, &[lost(None)], None, Slots { isolated: 3, limit: 3, ahead: 0 })),
+        ("pending", Story::of("gpu-02").hear(0, &[lost(None)], None, NO_ROOM)),
         (
             "isolated",
             Story::with("gpu-03", &json!({"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}))
@@ -232,7 +234,7 @@ fn each_node_is_listed_with_what_it_waits_for_and_those_that_are_not_free_first(
     let mut nodes: Vec<NodeFacts> = stories.iter().map(|(_, story)| story.facts()).collect();
     let shown = stories.iter().filter_map(|(_, story)| Some((story.name.clone(), story.shown.clone()?))).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let listing = Listing::of(&nodes, &config, &Ledger::new("default"), &shown, at(720));
+    let listing = Listing::of(&nodes, &config, &Ledger::new("default"), &shown, &Paused::default(), at(720));
     insta::assert_snapshot!("list", listing.text(false, &[]));
     insta::assert_snapshot!("list_all", listing.text(true, &[]));
     insta::assert_snapshot!("list_state", listing.text(false, &[NodeState::Held, NodeState::Ignored]));
@@ -242,15 +244,15 @@ fn each_node_is_listed_with_what_it_waits_for_and_those_that_are_not_free_first(
 fn a_list_of_nothing_says_what_that_means() {
     let config = config();
     let free = [Story::of("gpu-01").facts()];
-    insta::assert_snapshot!(Listing::of(&free, &config, &Ledger::new("default"), &BTreeMap::new(), at(0)).text(false, &[]), @r"
+    insta::assert_snapshot!(Listing::of(&free, &config, &Ledger::new("default"), &BTreeMap::new(), &Paused::default(), at(0)).text(false, &[]), @r"
     1 node: 1 free. The guard lets 3 be isolated, 0 are.
     Nothing is isolated and nothing waits. --all lists the free nodes as well.
     ");
-    insta::assert_snapshot!(Listing::of(&free, &config, &Ledger::new("default"), &BTreeMap::new(), at(0)).text(false, &[NodeState::Held]), @r"
+    insta::assert_snapshot!(Listing::of(&free, &config, &Ledger::new("default"), &BTreeMap::new(), &Paused::default(), at(0)).text(false, &[NodeState::Held]), @r"
     1 node: 1 free. The guard lets 3 be isolated, 0 are.
     None is in the state that --state asks for.
     ");
-    insta::assert_snapshot!(Listing::of(&[], &config, &Ledger::new("default"), &BTreeMap::new(), at(0)).text(true, &[]), @r"
+    insta::assert_snapshot!(Listing::of(&[], &config, &Ledger::new("default"), &BTreeMap::new(), &Paused::default(), at(0)).text(true, &[]), @r"
     No node is in scope: of the 0 in the cluster none matches scope.nodes nvidia.com/gpu.present=true, or all are excluded.
     Compare with `kubectl get nodes --show-labels`, and check that this is the right cluster.
     ");

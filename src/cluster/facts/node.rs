@@ -32,6 +32,7 @@ pub fn node_facts(raw: &Value, domain: &str) -> Result<NodeFacts, FactsError> {
         taints: object.taints()?,
         taints_manager: object.manager_of("f:spec", "f:taints"),
         unschedulable: object.boolean("spec.unschedulable")?,
+        ready: ready(&object),
         provider_id: optional("spec.providerID"),
         system_uuid: optional("status.nodeInfo.systemUUID"),
         boot_id: optional("status.nodeInfo.bootID"),
@@ -43,6 +44,13 @@ pub fn node_facts(raw: &Value, domain: &str) -> Result<NodeFacts, FactsError> {
         gpus: gpus(&object),
         whole_gpus: whole_gpus(&object),
     })
+}
+
+/// `Unknown` is a node whose kubelet was not heard of for long, and not ready either.
+fn ready(object: &Object<'_>) -> bool {
+    let text = |condition: &Value, key: &str| condition.get(key).and_then(Value::as_str).map(str::to_owned);
+    let told = object.list("status.conditions").find(|c| text(c, "type").as_deref() == Some("Ready"));
+    told.is_none_or(|condition| text(condition, "status").as_deref() == Some("True"))
 }
 
 /// With the MIG strategy `single` both numbers count slices, and say nothing about GPUs. With time slicing the capacity counts shares;

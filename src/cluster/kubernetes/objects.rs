@@ -37,6 +37,17 @@ struct NodeStatus {
     node_info: Option<NodeInfo>,
     #[serde(default)]
     capacity: Option<Capacity>,
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+/// Without its times, which change with every heartbeat.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Condition {
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    status: String,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use super::{Check, hold_down, label_value, report::Place};
 use crate::{
     alert::Matcher,
     policy::{
-        Action, EvictionRules, Policy, Release, WhenCordoned,
+        Action, EvictionRules, Limits, Policy, Release, WhenCordoned,
         raw::{RawEvictionRules, RawPolicy, RawRelease},
     },
 };
@@ -24,19 +24,12 @@ const DEFAULT_POLICIES: [(&str, &str, Action); 5] = [
 ];
 
 impl Check<'_> {
-    /// The fallbacks are what a policy's own rules leave out; without them there already is a problem.
-    pub(super) fn policies(
-        &mut self,
-        raw: Option<Vec<Spanned<RawPolicy>>>,
-        release: Option<&Release>,
-        eviction: Option<&EvictionRules>,
-    ) -> Option<Vec<Policy>> {
-        let fallback = Fallback { release, eviction };
+    pub(super) fn policies(&mut self, raw: Option<Vec<Spanned<RawPolicy>>>, fallback: &Fallback<'_>) -> Option<Vec<Policy>> {
         let Some(raw) = raw else { return self.default_policies() };
         let mut policies = Vec::with_capacity(raw.len());
         let mut seen = Seen::default();
         for item in &raw {
-            policies.push(self.policy(item, &fallback, &mut seen));
+            policies.push(self.policy(item, fallback, &mut seen));
         }
         policies.into_iter().collect()
     }
@@ -45,7 +38,16 @@ impl Check<'_> {
         let policies = DEFAULT_POLICIES.map(|(name, matcher, action)| {
             let matchers = vec![self.text(&super::placeless(matcher), Matcher::parse)?];
             let when_cordoned = WhenCordoned::default();
-            Some(Policy { name: name.to_owned(), matchers, action, release: None, eviction: None, when_cordoned })
+            Some(Policy {
+                name: name.to_owned(),
+                matchers,
+                action,
+                release: None,
+                eviction: None,
+                guard: None,
+                weight: 0,
+                when_cordoned,
+            })
         });
         policies.into_iter().collect()
     }
@@ -76,6 +78,8 @@ impl Check<'_> {
         };
         let release = raw.release.as_ref().map(|r| self.policy_release(&r.value, fallback.release));
         let eviction = raw.eviction.as_ref().map(|e| self.policy_eviction(e, action, fallback.eviction));
+        let guard = self.policy_guard(raw.guard.as_ref(), action, fallback.limits);
+        let weight = self.weight(raw, action);
         self.compare(item, name.as_deref(), matchers.as_deref(), seen);
         let release = match release {
             Some(release) => Some(release?),
@@ -85,8 +89,21 @@ impl Check<'_> {
             Some(eviction) => Some(eviction?),
             None => None,
         };
+        let guard = match guard {
+            Some(guard) => Some(guard?),
+            None => None,
+        };
         let when_cordoned = self.when_cordoned(raw, action);
-        Some(Policy { name: name?, matchers: matchers?, action: action?, release, eviction, when_cordoned: when_cordoned? })
+        Some(Policy {
+            name: name?,
+            matchers: matchers?,
+            action: action?,
+            release,
+            eviction,
+            guard,
+            weight: weight?,
+            when_cordoned: when_cordoned?,
+        })
     }
 
     fn when_cordoned(&mut self, raw: &RawPolicy, action: Option<Action>) -> Option<WhenCordoned> {
@@ -159,10 +176,11 @@ impl Check<'_> {
     }
 }
 
-/// What a policy's own rules leave out.
-struct Fallback<'a> {
-    release: Option<&'a Release>,
-    eviction: Option<&'a EvictionRules>,
+/// What a policy's own rules leave out; without it there already is a problem.
+pub(super) struct Fallback<'a> {
+    pub(super) release: Option<&'a Release>,
+    pub(super) eviction: Option<&'a EvictionRules>,
+    pub(super) limits: Option<&'a Limits>,
 }
 
 /// What later policies are compared with; each with the line of its policy.

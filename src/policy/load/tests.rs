@@ -3,7 +3,7 @@ use std::time::Instant;
 use rstest::rstest;
 
 use super::*;
-use crate::policy::Action;
+use crate::policy::{Action, Guard, Limits, Percent, Rate, Share};
 
 mod alertmanagers;
 mod eviction;
@@ -41,7 +41,10 @@ fn the_smallest_file_gets_every_default() {
     let pods: Vec<String> = config.locate.exporter_pods.iter().map(ToString::to_string).collect();
     assert_eq!(pods, ["app.kubernetes.io/name=dcgm-exporter", "app=nvidia-dcgm-exporter"]);
     assert_eq!(config.events, Events { enabled: true, namespace: "default".to_owned() });
-    assert_eq!(config.guard, GuardLimits { max_isolated_count: 3, max_isolated_percent: 10.0 });
+    let (share, rate) = (Share { count: 3, percent: Percent::whole(10) }, Rate { count: 5, within: Duration::from_mins(10) });
+    let limits = Limits { fleet: share, pool: share, min_healthy: Percent::whole(50), new: rate };
+    let pool_label = "node.kubernetes.io/instance-type".to_owned();
+    assert_eq!(config.guard, Guard { pool_label, limits, max_evicted_gangs: rate });
     let policies: Vec<String> = config.policies.iter().map(|p| format!("{} {} {}", p.name, p.matchers[0], p.action)).collect();
     assert_eq!(
         policies,
@@ -104,7 +107,7 @@ policies:
     assert!(config.locate.node_labels.is_empty());
     assert_eq!(config.locate.index_labels, ["minor"]);
     assert_eq!(config.events, Events { enabled: false, namespace: "kube-system".to_owned() });
-    assert_eq!(config.guard, GuardLimits { max_isolated_count: 0, max_isolated_percent: 2.5 });
+    assert_eq!(config.guard.limits.fleet, Share { count: 0, percent: "2.5".parse().unwrap() });
     let both: BTreeSet<_> = [Requirement::Resolved, Requirement::Manual].into();
     assert_eq!(config.release, Release { after: Duration::from_mins(90), require: both.clone() });
     assert_eq!(config.release_for("a"), &Release { after: Duration::ZERO, require: both });
@@ -119,6 +122,8 @@ fn the_example_shows_the_defaults() {
     assert!(with_release.policies[1].release.is_some(), "its commented option must be valid too");
     let with_eviction =
         loaded(&EXAMPLE.replace("    # eviction:", "    eviction:").replace("  # group_label:", "  group_label:"));
+    let with_guard = loaded(&EXAMPLE.replace("    # guard:", "    guard:"));
+    assert!(with_guard.policies[1].guard.is_some());
     assert!(with_eviction.policies[1].eviction.is_some() && with_eviction.eviction.group_label.is_some());
 }
 
@@ -133,7 +138,9 @@ fn the_example_shows_the_defaults() {
 #[case::eviction("eviction: {}", 15)]
 #[case::evidence("eviction: {evidence: {}}", 2)]
 #[case::locate("locate: {}", 8)]
-#[case::guard("guard: {}", 1)]
+#[case::guard("guard: {}", 4)]
+#[case::pools("guard: {pools: {}}", 3)]
+#[case::rate("guard: {max_new_isolations: {}}", 2)]
 #[case::people("people: {}", 1)]
 #[case::events("events: {}", 2)]
 #[case::max_isolated("guard: {max_isolated: {}}", 2)]
@@ -146,7 +153,8 @@ fn the_example_shows_the_defaults() {
 #[case::authorization("sources: {alertmanagers: {http: {authorization: {}}}}", 3)]
 #[case::tls("sources: {alertmanagers: {http: {tls_config: {}}}}", 5)]
 #[case::header("sources: {alertmanagers: {http: {http_headers: {a: {}}}}}", 3)]
-#[case::policy("policies: [{}]", 6)]
+#[case::policy("policies: [{}]", 8)]
+#[case::policy_guard("policies: [{guard: {}}]", 4)]
 #[case::policy_release("policies: [{release: {}}]", 3)]
 #[case::policy_eviction("policies: [{eviction: {}}]", 5)]
 fn the_example_names_every_option(#[case] section: &str, #[case] count: usize) {
@@ -177,4 +185,28 @@ fn many_problems_are_cut_and_do_not_take_long() {
     assert_eq!(error.problems().len(), report::MAX_PROBLEMS);
     assert!(error.to_string().len() < 50_000, "long lines are cut");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_policy_may_have_limits_of_its_own_or_none_at_all() {
+    let text = "\
+release: {require: [resolved]}
+guard: {max_isolated: {count: 7}, pools: {label: example.com/pool, min_healthy: 80}, max_evicted_gangs: {count: 1, within: 1h}}
+policies:
+  - {name: own, match: [a=b], action: isolate, weight: 10, guard: {max_isolated: {percent: 20}, max_new_isolations: {count: 50}}}
+  - {name: free, match: [a=c], action: evict, weight: -1, guard: {exempt: true}}
+  - {name: other, match: [a=d], action: isolate}
+";
+    let config = load("config.yaml", text).unwrap();
+    assert_eq!(config.guard.pool_label, "example.com/pool");
+    assert!(config.node_label_keys().contains("example.com/pool"), "else it would not be seen");
+    assert_eq!(config.guard.max_evicted_gangs, Rate { count: 1, within: Duration::from_hours(1) });
+    let own = config.limits_for("own").unwrap();
+    assert_eq!(own.fleet, Share { count: 7, percent: Percent::whole(20) }, "what it leaves out is as for all");
+    assert_eq!((own.new.count, own.min_healthy), (50, Percent::whole(80)));
+    assert_eq!(config.limits_for("free"), None);
+    for policy in ["other", "gone"] {
+        assert_eq!(config.limits_for(policy), Some(&config.guard.limits), "{policy}");
+    }
+    assert_eq!(["own", "free", "other", "gone"].map(|p| config.weight_of(p)), [10, -1, 0, 0]);
 }

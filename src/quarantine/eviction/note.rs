@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Evicting, EvictionAnswer, state::note_restart};
+use super::{Evicting, EvictionAnswer, Restart, state::note_restart};
 use crate::{
     locate::NodeFacts,
     policy::Config,
@@ -33,13 +33,13 @@ pub fn note_plan(
     node: &NodeFacts,
     config: &Config,
     evicting: &Evicting,
-    restarted: &[String],
+    restarted: &[Restart],
     now: Timestamp,
 ) -> Result<Option<Value>, String> {
     let patch = write(node, config, |record| {
         record.eviction = Some(evicting.clone());
-        for group in restarted {
-            note_restart(&mut record.restarts, group, now);
+        for restart in restarted {
+            note_restart(&mut record.restarts, restart, now);
         }
     })?;
     // What does not stand there must not be done.

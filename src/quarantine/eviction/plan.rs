@@ -50,7 +50,7 @@ pub struct Plan {
     /// What is to stand on record first.
     pub record: Option<Evicting>,
     /// The groups that are restarted by it, which is to stand there as well.
-    pub restarted: Vec<String>,
+    pub restarted: Vec<super::Restart>,
     /// What is to be done then, in this order.
     pub acts: Vec<Act>,
     /// Nothing of it was on record before.

@@ -144,6 +144,9 @@ pub struct Restart {
     pub group: String,
     /// When, on our clock.
     pub at: Timestamp,
+    /// Whether it restarted as a whole, not only the pods that were evicted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     /// Fields that we do not know.
     #[serde(flatten)]
     pub other: Unknown,
@@ -152,8 +155,8 @@ pub struct Restart {
 impl Restart {
     /// A restart of a group.
     #[must_use]
-    pub fn of(group: &str, at: Timestamp) -> Self {
-        Self { group: group.to_owned(), at, other: Unknown::new() }
+    pub fn of(group: &str, whole: bool, at: Timestamp) -> Self {
+        Self { group: group.to_owned(), at, whole, other: Unknown::new() }
     }
 }
 
@@ -163,12 +166,12 @@ pub(in crate::quarantine) fn forget_restarts(restarts: &mut Vec<Restart>, now: T
 }
 
 /// Count a restart of a group, and forget those that no longer count.
-pub(super) fn note_restart(restarts: &mut Vec<Restart>, group: &str, now: Timestamp) {
+pub(super) fn note_restart(restarts: &mut Vec<Restart>, restart: &Restart, now: Timestamp) {
     forget_restarts(restarts, now);
     if restarts.len() >= MAX_RESTARTS {
         restarts.remove(0);
     }
-    restarts.push(Restart::of(group, now));
+    restarts.push(restart.clone());
 }
 
 impl Evicting {

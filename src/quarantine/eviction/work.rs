@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use super::{
     checkpoint::Time,
     choose::Resident,
-    gang::{Framework, Loss},
+    gang::{Framework, Gang, Loss},
     plan::{Act, Chosen, Look},
-    state::{Evictee, EvicteeState, Evicting, HOUR, MAX_LEFT},
+    state::{Evictee, EvicteeState, Evicting, HOUR, MAX_LEFT, Restart},
 };
 use crate::{
     policy::OnDeadline,
@@ -35,11 +35,16 @@ pub(super) struct Work<'a> {
     /// What is to stand on record.
     pub(super) new: Evicting,
     /// The groups that are restarted by it.
-    pub(super) restarted: Vec<String>,
+    pub(super) restarted: Vec<Restart>,
     /// What is to be done then.
     pub(super) acts: Vec<Act>,
     /// When to look again.
     pub(super) next: Timestamp,
+}
+
+/// Whether the loss of one pod restarts the group as a whole.
+fn is_whole(gang: &Gang) -> bool {
+    matches!(gang.loss, Loss::Whole | Loss::All)
 }
 
 impl<'a> Work<'a> {
@@ -176,7 +181,8 @@ impl<'a> Work<'a> {
         }
         // Counted before the first is asked: a crash in between counts one too many, never one too few.
         if !began && self.asked_any(&gang.key) {
-            self.restarted.push(gang.key.clone());
+            let whole = is_whole(gang);
+            self.restarted.push(Restart::of(&gang.key, whole, self.look.now));
         }
     }
 
@@ -186,8 +192,20 @@ impl<'a> Work<'a> {
 
     /// When we restarted a group, on any node, as far as it counts.
     fn restarts_of(&self, group: &str) -> impl Iterator<Item = Timestamp> {
-        let counts = move |r: &&super::Restart| r.group == group && later(r.at, HOUR) > self.look.now;
+        let counts = move |r: &&Restart| r.group == group && later(r.at, HOUR) > self.look.now;
         self.look.restarts.iter().filter(counts).map(|r| r.at)
+    }
+
+    /// Until when no other group may be made to restart as a whole, of all nodes, if so. One that is evicted from several nodes may count
+    /// once for each.
+    fn gangs_until(&self) -> Option<Timestamp> {
+        let rate = self.look.config.guard.max_evicted_gangs;
+        let begun = self.look.restarts.iter().chain(&self.restarted).filter(|r| r.whole);
+        let mut ends: Vec<Timestamp> = begun.map(|r| later(r.at, rate.within)).filter(|end| *end > self.look.now).collect();
+        ends.sort_unstable();
+        let over = ends.len().checked_sub(usize::try_from(rate.count).unwrap_or(usize::MAX))?;
+        // With none allowed at all, it is looked at again after the window.
+        ends.get(over).copied().or(Some(later(self.look.now, HOUR)))
     }
 
     /// Whether a group of which nobody was asked yet must wait as a whole.
@@ -199,6 +217,14 @@ impl<'a> Work<'a> {
         if let Some(first) = first.filter(|_| restarts >= most && gang.framework != Framework::Replicas) {
             let until = later(first, HOUR);
             self.all_wait(group, &format!("{} was restarted {restarts} times within an hour: not before {until}", gang.key));
+            self.wake(until);
+            return true;
+        }
+        if let Some(until) = self.gangs_until().filter(|_| is_whole(gang)) {
+            let rate = self.look.config.guard.max_evicted_gangs;
+            let within = humantime::format_duration(rate.within);
+            let why = format!("guard.max_evicted_gangs: {} groups were restarted as a whole within {within}", rate.count);
+            self.all_wait(group, &format!("{why}: not before {until}"));
             self.wake(until);
             return true;
         }

@@ -55,7 +55,8 @@ pub(crate) fn config(scope: &str, after: &str, cordon: bool) -> String {
     format!(
         "instance: {scope}\nscope: {{nodes: gq-test={scope}}}\n\
          isolation:\n  taint: {{key: gpu-quarantine.dev/isolated, effect: NoSchedule}}\n  cordon: {cordon}\n\
-         release: {{after: {after}, require: [resolved], flapping: {{longer_after: 0, person_after: 0}}}}\nguard:\n  max_isolated: {{count: 100, percent: 100}}\n\
+         release: {{after: {after}, require: [resolved], flapping: {{longer_after: 0, person_after: 0}}}}\n\
+         guard: {{max_isolated: {{count: 100, percent: 100}}, pools: {{max_isolated: {{count: 100, percent: 100}}, min_healthy: 0}}, max_new_isolations: {{count: 1000}}}}\n\
          policies:\n  - {{name: gpu-lost, match: ['alertname=\"GpuLost\"'], action: isolate}}\n"
     )
 }

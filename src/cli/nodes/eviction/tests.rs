@@ -16,7 +16,7 @@ use crate::{
     metrics::Metrics,
     policy,
     quarantine::{
-        Hand, Known, Ledger,
+        Hand, Known, Ledger, Paused,
         eviction::{Came, EvictionAnswer, note_came},
         release_by_hand,
     },
@@ -110,7 +110,8 @@ async fn the_story_tells_of_each_pod_and_what_can_be_done_about_it() {
 async fn the_list_says_how_many_are_still_to_leave() {
     let row = |world: &World| {
         let (config, ledger) = (world.engine.config(), Ledger::new("default"));
-        let text = Listing::of(&[world.facts()], &config, &ledger, &BTreeMap::new(), world.clock.now()).text(false, &[]);
+        let text = Listing::of(&[world.facts()], &config, &ledger, &BTreeMap::new(), &Paused::default(), world.clock.now())
+            .text(false, &[]);
         text.lines().nth(1).unwrap().split_once(" to end").unwrap().1.to_owned()
     };
     let world = World::lost().await.pass(0).await;

@@ -100,7 +100,40 @@ use super::{LEAST, refused};
     60,
     "when_cordoned is for policies that isolate, and this one has action freeze"
 )]
-#[case::unknown_key("guard: {max: 3}", 2, 9, "unknown key `max`; the keys known here are max_isolated")]
+#[case::unknown_key(
+    "guard: {max: 3}",
+    2,
+    9,
+    "unknown key `max`; the keys known here are max_isolated, pools, max_new_isolations, max_evicted_gangs"
+)]
+#[case::pool_label("guard: {pools: {label: 'a b'}}", 2, 25, "label \"a b\"")]
+#[case::floor_above_100("guard: {pools: {min_healthy: 101}}", 2, 30, "min_healthy \"101\" is not a number from 0 to 100")]
+#[case::window_of_a_day("guard: {max_new_isolations: {within: 1d}}", 2, 38, "within \"1d\" is out of range; write 1s to 1h")]
+#[case::gangs_below_zero("guard: {max_evicted_gangs: {count: -1}}", 2, 36, "is not a whole number")]
+#[case::weight_that_is_a_word(
+    "policies: [{name: a, match: [a=b], action: isolate, weight: heavy}]",
+    2,
+    61,
+    "weight \"heavy\" is not a whole number from -1000 to 1000"
+)]
+#[case::weight_of_a_policy_that_observes(
+    "policies: [{name: a, match: [a=b], action: observe, weight: 1}]",
+    2,
+    61,
+    "weight is for policies that isolate"
+)]
+#[case::guard_of_a_policy_that_observes(
+    "policies: [{name: a, match: [a=b], action: observe, guard: {}}]",
+    2,
+    60,
+    "guard is for policies that isolate"
+)]
+#[case::exempt_with_a_limit(
+    "policies: [{name: a, match: [a=b], action: evict, guard: {exempt: true, max_isolated: {}}}]",
+    2,
+    58,
+    "exempt: true leaves no limit"
+)]
 #[case::key_twice("scope: {}\nscope: {}", 3, 1, "the key `scope` stands twice")]
 #[case::list_where_a_text_belongs("instance: [a]", 2, 11, "expected a single value here")]
 #[case::text_where_a_list_belongs("scope: {alerts: a=b}", 2, 17, "expected a list here")]

@@ -150,7 +150,7 @@ fn what_terminates_on_other_nodes_counts_against_what_a_group_bears() {
 #[test]
 fn a_group_that_restarts_because_of_another_node_is_left_to_it() {
     let mut world = World::new("").with(in_jobset("a"));
-    let restart = Restart::of("JobSet team-a/llm", at(50));
+    let restart = Restart::of("JobSet team-a/llm", true, at(50));
     world.restarts = vec![restart];
     assert_eq!(world.begin(), NOBODY);
     world.now = at(110);
@@ -193,7 +193,7 @@ fn a_group_loses_no_more_pods_than_it_bears() {
 #[test]
 fn a_group_is_restarted_only_so_often_within_an_hour() {
     let mut world = World::new("max_restarts_per_hour: 2").with(pod("p"));
-    let restart = |second| Restart::of("Job team-a/p", at(second));
+    let restart = |second| Restart::of("Job team-a/p", false, at(second));
     world.restarts = vec![restart(-3000), restart(-60)];
     assert_eq!(world.plan().acts, []);
     assert_eq!(world.plan().next, Some(at(90)), "looked at again as usual");
@@ -263,4 +263,28 @@ fn no_time_is_lost_where_no_checkpoint_can_come(#[case] eviction: &str, #[case] 
     let mut world = World::new(eviction).with(pod("p").annotated("checkpoint", annotation));
     assert_eq!(world.begin(), ["p"]);
     assert_eq!(world.of("p").checkpoint.unwrap(), came);
+}
+
+#[test]
+fn only_so_many_groups_restart_as_a_whole_within_the_window_and_single_pods_go_on() {
+    let whole = |name: &str| pod(name).of(&format!("JobSet team-a/{name}"), Framework::JobSet, Loss::Whole);
+    let mut world = World::new("").with(whole("a")).with(whole("b")).with(whole("c")).with(pod("single"));
+    let before = |second| Restart::of("JobSet team-b/elsewhere", true, at(second));
+    // Five may be within ten minutes, and four were; one that lost a single pod does not count.
+    let other_nodes = [before(-500), before(-400), before(-30), before(-20), Restart::of("Job team-b/x", false, at(0))];
+    let all = |world: &World| other_nodes.iter().cloned().chain(world.record().restarts).collect();
+    world.restarts = all(&world);
+    assert_eq!(world.step(&EvictionAnswer::Accepted), ["single", "a"]);
+    let why = format!("guard.max_evicted_gangs: 5 groups were restarted as a whole within 10m: not before {}", at(100));
+    assert_eq!([world.why("b"), world.why("c")], [why.as_str(), why.as_str()]);
+    assert_eq!(world.state("b"), EvicteeState::Waiting);
+    let restarted: Vec<(String, bool)> = world.record().restarts.into_iter().map(|r| (r.group, r.whole)).collect();
+    assert_eq!(restarted, [("Job team-a/single".to_owned(), false), ("JobSet team-a/a".to_owned(), true)]);
+    world.finalise();
+    world.now = at(99);
+    world.restarts = all(&world);
+    assert_eq!(world.plan().acts, []);
+    assert_eq!(world.plan().next, Some(at(100)), "it is looked at when there is room");
+    world.now = at(100);
+    assert_eq!(world.begin(), ["b"]);
 }

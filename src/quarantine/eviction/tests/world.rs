@@ -92,6 +92,7 @@ impl World {
             taints: vec![taint],
             taints_manager: None,
             unschedulable: false,
+            ready: true,
             provider_id: None,
             system_uuid: None,
             boot_id: None,

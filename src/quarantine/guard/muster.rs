@@ -1,0 +1,352 @@
+//! The fleet as the guard counts it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    Candidate, Limit, limits_of,
+    queue::{Rank, Turn},
+};
+use crate::{
+    locate::NodeName,
+    policy::{Config, Limits, PolicyGuard, Rate},
+    quarantine::{release::later, view::NodeView},
+};
+
+/// No window of a limit is longer.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
+
+/// Who is isolated, who is healthy, who was isolated of late, and who waits.
+#[derive(Debug, Clone, Default)]
+pub struct Muster {
+    nodes: BTreeMap<NodeName, Counted>,
+    fleet: Count,
+    pools: BTreeMap<String, Count>,
+    queue: BTreeMap<(Rank, NodeName), String>,
+    /// Isolations of the last hour, also of nodes that were released since.
+    recent: BTreeSet<(Timestamp, NodeName)>,
+    /// Isolations that are being written.
+    reserved: BTreeSet<NodeName>,
+}
+
+#[derive(Debug, Clone)]
+struct Counted {
+    pool: String,
+    in_scope: bool,
+    isolated: bool,
+    healthy: bool,
+    turn: Option<Turn>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Count {
+    /// In scope.
+    pub(super) nodes: usize,
+    /// By us, wherever.
+    pub(super) isolated: usize,
+    /// In scope, and neither isolated nor of no use.
+    pub(super) healthy: usize,
+}
+
+impl Count {
+    fn add(&mut self, node: &Counted) {
+        self.nodes += usize::from(node.in_scope);
+        self.isolated += usize::from(node.isolated);
+        self.healthy += usize::from(node.is_healthy());
+    }
+
+    fn subtract(&mut self, node: &Counted) {
+        self.nodes -= usize::from(node.in_scope);
+        self.isolated -= usize::from(node.isolated);
+        self.healthy -= usize::from(node.is_healthy());
+    }
+}
+
+impl Counted {
+    fn is_healthy(&self) -> bool {
+        self.in_scope && self.healthy && !self.isolated
+    }
+}
+
+impl Muster {
+    /// Nobody.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            fleet: Count { nodes: 0, isolated: 0, healthy: 0 },
+            pools: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            recent: BTreeSet::new(),
+            reserved: BTreeSet::new(),
+        }
+    }
+
+    /// Take a node as it is now.
+    pub fn see(&mut self, view: &NodeView) {
+        self.forget(&view.name);
+        let node = Counted {
+            pool: view.pool.clone(),
+            in_scope: view.in_scope,
+            isolated: view.isolated,
+            healthy: view.healthy,
+            turn: view.turn.clone(),
+        };
+        self.fleet.add(&node);
+        self.pools.entry(node.pool.clone()).or_default().add(&node);
+        if let Some(turn) = &node.turn {
+            self.queue.insert((turn.rank, view.name.clone()), turn.policy.clone());
+        }
+        if let Some(at) = view.isolated_at {
+            self.recent.insert((at, view.name.clone()));
+            // The latest is our clock, near enough.
+            while let Some((first, _)) = self.recent.first()
+                && at.duration_since(*first) > REMEMBERED
+            {
+                self.recent.pop_first();
+            }
+        }
+        self.nodes.insert(view.name.clone(), node);
+    }
+
+    /// A node is gone.
+    pub fn forget(&mut self, name: &NodeName) {
+        let Some(old) = self.nodes.remove(name) else { return };
+        self.fleet.subtract(&old);
+        if let Some(pool) = self.pools.get_mut(&old.pool) {
+            pool.subtract(&old);
+            if pool.nodes + pool.isolated == 0 {
+                self.pools.remove(&old.pool);
+            }
+        }
+        if let Some(turn) = &old.turn {
+            self.queue.remove(&(turn.rank, name.clone()));
+        }
+    }
+
+    /// Take the room for an isolation that is about to be written.
+    pub fn reserve(&mut self, name: &NodeName) {
+        self.reserved.insert(name.clone());
+    }
+
+    /// Give it back: the isolation is counted by now, or was not written.
+    pub fn unreserve(&mut self, name: &NodeName) {
+        self.reserved.remove(name);
+    }
+
+    /// Let the others go first, until this node is seen again.
+    pub fn step_aside(&mut self, name: &NodeName) {
+        if let Some(turn) = self.nodes.get_mut(name).and_then(|node| node.turn.take()) {
+            self.queue.remove(&(turn.rank, name.clone()));
+        }
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Who waits, and for which policy.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (&Rank, &NodeName, &str)> {
+        self.queue.iter().map(|((rank, name), policy)| (rank, name, policy.as_str()))
+    }
+
+    /// The first in the queue for which there is room now, but for those in `not`.
+    #[must_use]
+    pub fn next_in(&self, not: &BTreeSet<NodeName>, config: &Config, now: Timestamp) -> Option<NodeName> {
+        let sheet = Sheet::new(self, None, now);
+        let let_in = |name: &NodeName, policy: &str| {
+            let Some(node) = self.nodes.get(name).filter(|_| !not.contains(name)) else { return false };
+            limits_of(config, policy).is_none_or(|(limits, _)| sheet.check(&node.pool, node.healthy, limits).is_none())
+        };
+        self.queue
+            .iter()
+            .map(|((_, name), policy)| (name, policy))
+            .find(|(name, policy)| let_in(name, policy))
+            .map(|(name, _)| name.clone())
+    }
+
+    /// Why a node that waits may not be isolated now; `None` if it may, or does not wait.
+    #[must_use]
+    pub fn refusal_of(&self, name: &NodeName, config: &Config, now: Timestamp) -> Option<String> {
+        let node = self.nodes.get(name)?;
+        let candidate = Candidate { node: name, pool: &node.pool, healthy: node.healthy, turn: node.turn.as_ref()? };
+        self.refusal(&candidate, config, now)
+    }
+
+    /// Say which limit a node waits for, if it waits.
+    pub fn explain(&self, view: &mut NodeView, config: &Config, now: Timestamp) {
+        if view.turn.is_some() {
+            view.waiting_for = match self.refusal_of(&view.name, config, now) {
+                Some(why) => format!("room: {why}"),
+                None => "its isolation, for which there is room".to_owned(),
+            };
+        }
+    }
+
+    /// Why a node may not be isolated now. Who stands before it in the queue takes the room first, as far as the limits let it: one
+    /// that its pool keeps waiting keeps nobody else waiting.
+    #[must_use]
+    pub fn refusal<'a>(&'a self, candidate: &Candidate<'a>, config: &Config, now: Timestamp) -> Option<String> {
+        let (limits, own) = limits_of(config, &candidate.turn.policy)?;
+        let mut sheet = Sheet::new(self, Some(candidate), now);
+        let place = (candidate.turn.rank, candidate.node.clone());
+        let ahead = || self.queue.range(..&place).filter(|((_, name), _)| name != candidate.node);
+        let mut refused = sheet.check(candidate.pool, candidate.healthy, limits);
+        if refused.is_none() {
+            for ((_, name), policy) in ahead() {
+                let Some(node) = self.nodes.get(name) else { continue };
+                let theirs = limits_of(config, policy);
+                if theirs.is_some_and(|(limits, _)| sheet.check(&node.pool, node.healthy, limits).is_some()) {
+                    continue;
+                }
+                sheet.take(&node.pool, node.is_healthy());
+                refused = sheet.check(candidate.pool, candidate.healthy, limits);
+                if refused.is_some() {
+                    break;
+                }
+            }
+        }
+        let number = || ahead().count() + 1;
+        refused.map(|limit| format!("{}, number {} in the queue", limit.text(own), number()))
+    }
+
+    /// When time alone next makes room for somebody who waits.
+    #[must_use]
+    pub fn next_room(&self, config: &Config, now: Timestamp) -> Option<Timestamp> {
+        self.queue.first_key_value()?;
+        let own = config.policies.iter().filter_map(|policy| match &policy.guard {
+            Some(PolicyGuard::Limits(limits)) => Some(limits.new.within),
+            _ => None,
+        });
+        let windows = own.chain([config.guard.limits.new.within]);
+        let ends = windows.filter_map(|within| self.recent.iter().map(|(at, _)| later(*at, within)).find(|end| *end > now));
+        ends.min()
+    }
+}
+
+/// The room that is left while those in front take theirs.
+pub(super) struct Sheet<'a> {
+    muster: &'a Muster,
+    now: Timestamp,
+    /// Without the candidate.
+    fleet: Count,
+    pools: BTreeMap<&'a str, Count>,
+    /// Isolations that are being written, without the candidate.
+    writing: usize,
+    /// Those who go first.
+    first: Vec<(&'a str, bool)>,
+}
+
+impl<'a> Sheet<'a> {
+    pub(super) fn new(muster: &'a Muster, candidate: Option<&Candidate<'a>>, now: Timestamp) -> Self {
+        let mut sheet = Self { muster, now, fleet: muster.fleet, pools: BTreeMap::new(), writing: 0, first: Vec::new() };
+        if let Some(candidate) = candidate {
+            sheet.without(candidate);
+        }
+        for name in muster.reserved.iter().filter(|name| candidate.is_none_or(|c| c.node != *name)) {
+            match muster.nodes.get(name) {
+                // It stands already.
+                Some(other) if other.isolated => continue,
+                Some(other) => sheet.isolate(&other.pool, other.is_healthy()),
+                None => sheet.fleet.isolated += 1,
+            }
+            sheet.writing += 1;
+        }
+        sheet
+    }
+
+    pub(super) fn fleet(&self) -> Count {
+        self.fleet
+    }
+
+    /// Each pool with nodes that count, by name.
+    pub(super) fn all_pools(&self) -> impl Iterator<Item = (&str, Count)> {
+        let pools = self.muster.pools.iter().filter(|(_, count)| count.nodes + count.isolated > 0);
+        pools.map(|(pool, count)| (pool.as_str(), *self.pools.get(pool.as_str()).unwrap_or(count)))
+    }
+
+    /// How many were isolated of late, and how many may be.
+    pub(super) fn new_isolations(&self, rate: Rate) -> Limit<'static> {
+        let most = usize::try_from(rate.count).unwrap_or(usize::MAX);
+        let lately = self.within(rate.within);
+        let isolated = lately.len() + self.writing;
+        let next = isolated.checked_sub(most).and_then(|over| lately.get(over));
+        Limit::New { isolated, most, within: rate.within, next: next.map(|at| later(*at, rate.within)) }
+    }
+
+    /// The candidate as one that is not isolated, whatever was seen of it last.
+    fn without(&mut self, candidate: &Candidate<'a>) {
+        let healthy = usize::from(candidate.healthy);
+        match self.muster.nodes.get(candidate.node) {
+            Some(this) if this.isolated => {
+                self.fleet.isolated -= 1;
+                let pool = self.pool(&this.pool);
+                pool.isolated -= 1;
+                pool.healthy += healthy;
+            }
+            Some(_) => {}
+            // It has just come.
+            None => {
+                self.fleet.nodes += 1;
+                let pool = self.pool(candidate.pool);
+                pool.nodes += 1;
+                pool.healthy += healthy;
+            }
+        }
+    }
+
+    fn pool(&mut self, pool: &'a str) -> &mut Count {
+        self.pools.entry(pool).or_insert_with(|| self.muster.pools.get(pool).copied().unwrap_or_default())
+    }
+
+    fn isolate(&mut self, pool: &'a str, healthy: bool) {
+        self.fleet.isolated += 1;
+        let pool = self.pool(pool);
+        pool.isolated += 1;
+        pool.healthy -= usize::from(healthy);
+    }
+
+    /// One that waits goes first.
+    fn take(&mut self, pool: &'a str, healthy: bool) {
+        self.first.push((pool, healthy));
+    }
+
+    /// What refuses a node of that pool, and its use without those that go first.
+    fn check<'p>(&self, pool: &'p str, healthy: bool, limits: &Limits) -> Option<Limit<'p>> {
+        let of_pool = self.pools.get(pool).or_else(|| self.muster.pools.get(pool)).copied().unwrap_or_default();
+        let (first, of_fleet) = (self.first.len(), self.fleet);
+        let most = limits.fleet.of(of_fleet.nodes);
+        if of_fleet.isolated + first >= most {
+            return Some(Limit::Fleet { isolated: of_fleet.isolated, most });
+        }
+        let first_of_pool = self.first.iter().filter(|(p, _)| *p == pool);
+        let most = limits.pool.of(of_pool.nodes);
+        if of_pool.isolated + first_of_pool.clone().count() >= most {
+            return Some(Limit::Pool { pool, isolated: of_pool.isolated, most });
+        }
+        let least = limits.min_healthy.of(of_pool.nodes);
+        let falls = 1 + first_of_pool.filter(|(_, healthy)| *healthy).count();
+        // One that is of no use anyway takes nothing away.
+        if healthy && of_pool.healthy < least + falls {
+            let (healthy, nodes) = (of_pool.healthy, of_pool.nodes);
+            return Some(Limit::Floor { pool, healthy, nodes, least, percent: limits.min_healthy });
+        }
+        let new = self.new_isolations(limits.new);
+        matches!(new, Limit::New { isolated, most, .. } if isolated + first >= most).then_some(new)
+    }
+
+    /// When nodes were isolated that count still, the first first.
+    fn within(&self, within: Duration) -> Vec<Timestamp> {
+        // From the latest on: those that have been isolated for long stand there as well.
+        let latest = self.muster.recent.iter().rev().map(|(at, _)| *at);
+        let mut times: Vec<Timestamp> = latest.take_while(|at| later(*at, within) > self.now).collect();
+        times.reverse();
+        times
+    }
+}

@@ -1,0 +1,167 @@
+//! The guard as people and programs see it: each limit, its use, and who waits for what.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Limit, Muster, Severity, limits_of, muster::Sheet};
+use crate::{
+    locate::NodeName,
+    policy::{Config, Limits, PolicyGuard},
+    quarantine::{eviction::Restart, release::later},
+};
+
+/// Those who wait are named up to so many, the first of the queue.
+const MOST_SHOWN: usize = 200;
+
+/// All limits and the queue.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GuardReport {
+    /// Why nothing new is begun, if a person paused the service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
+    /// Each limit, for all policies first.
+    pub limits: Vec<LimitUse>,
+    /// Who waits, in order; 200 at most.
+    pub queue: Vec<Waiting>,
+    /// How many wait.
+    pub waiting: usize,
+    /// How many policies nothing limits.
+    pub exempt: Vec<String>,
+}
+
+/// One limit and its use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LimitUse {
+    /// Its name in the configuration.
+    pub limit: &'static str,
+    /// The policy whose own limit it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// The pool; empty for nodes without the label. Absent for limits of the whole fleet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// What is counted, as it is now: nodes isolated, healthy, or isolated of late; groups evicted of late.
+    pub value: usize,
+    /// The most that may be; for `min_healthy` the least.
+    pub bound: usize,
+    /// The nodes of the fleet or pool that are in scope; absent for rates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<usize>,
+    /// Whether it refuses another isolation of a healthy node, or another group.
+    pub full: bool,
+    /// When time alone makes room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub room_at: Option<Timestamp>,
+}
+
+/// A node that waits for room.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// Its place, from 1.
+    pub number: usize,
+    /// Its name.
+    pub node: NodeName,
+    /// The policy that wants it isolated.
+    pub policy: String,
+    /// The policy's weight.
+    pub weight: i32,
+    /// How grave the fault is, if its alerts say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub severity: Option<Severity>,
+    /// Since when it has waited.
+    pub since: Timestamp,
+    /// Which limit refuses it; absent if there is room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+impl GuardReport {
+    /// As of now. `restarts` are those of groups, on all nodes.
+    #[must_use]
+    pub fn of(muster: &Muster, restarts: &[Restart], paused: Option<String>, config: &Config, now: Timestamp) -> Self {
+        let own = config.policies.iter().filter_map(|policy| match &policy.guard {
+            Some(PolicyGuard::Limits(limits)) => Some((Some(policy.name.as_str()), limits)),
+            _ => None,
+        });
+        let exempt = config.policies.iter().filter(|policy| policy.guard == Some(PolicyGuard::Exempt));
+        let sheet = Sheet::new(muster, None, now);
+        let mut limits = Vec::new();
+        for (policy, of) in std::iter::once((None, &config.guard.limits)).chain(own) {
+            limits.extend(sheet.uses(of, policy));
+            if policy.is_none() {
+                limits.push(gangs(restarts, config, now));
+            }
+        }
+        Self {
+            paused,
+            limits,
+            queue: muster.queue(MOST_SHOWN, config, now),
+            waiting: muster.waiting(),
+            exempt: exempt.map(|policy| policy.name.clone()).collect(),
+        }
+    }
+}
+
+fn gangs(restarts: &[Restart], config: &Config, now: Timestamp) -> LimitUse {
+    let rate = config.guard.max_evicted_gangs;
+    let mut ends: Vec<Timestamp> =
+        restarts.iter().filter(|r| r.whole).map(|r| later(r.at, rate.within)).filter(|end| *end > now).collect();
+    ends.sort_unstable();
+    let (value, bound) = (ends.len(), usize::try_from(rate.count).unwrap_or(usize::MAX));
+    let room_at = value.checked_sub(bound).and_then(|over| ends.get(over).copied());
+    LimitUse {
+        limit: "guard.max_evicted_gangs",
+        policy: None,
+        pool: None,
+        value,
+        bound,
+        nodes: None,
+        full: value >= bound,
+        room_at,
+    }
+}
+
+impl Sheet<'_> {
+    fn uses(&self, limits: &Limits, policy: Option<&str>) -> Vec<LimitUse> {
+        let policy = policy.map(str::to_owned);
+        let of = |limit, pool: Option<&str>, (value, bound): (usize, usize), nodes, full| LimitUse {
+            limit,
+            policy: policy.clone(),
+            pool: pool.map(str::to_owned),
+            value,
+            bound,
+            nodes,
+            full,
+            room_at: None,
+        };
+        let fleet = self.fleet();
+        let most = limits.fleet.of(fleet.nodes);
+        let mut uses = vec![of("guard.max_isolated", None, (fleet.isolated, most), Some(fleet.nodes), fleet.isolated >= most)];
+        for (pool, count) in self.all_pools() {
+            let (pool, nodes) = (Some(pool), Some(count.nodes));
+            let most = limits.pool.of(count.nodes);
+            uses.push(of("guard.pools.max_isolated", pool, (count.isolated, most), nodes, count.isolated >= most));
+            let least = limits.min_healthy.of(count.nodes);
+            uses.push(of("guard.pools.min_healthy", pool, (count.healthy, least), nodes, count.healthy <= least));
+        }
+        let Limit::New { isolated, most, next, .. } = self.new_isolations(limits.new) else { return uses };
+        let new = of("guard.max_new_isolations", None, (isolated, most), None, isolated >= most);
+        uses.push(LimitUse { room_at: next, ..new });
+        uses
+    }
+}
+
+impl Muster {
+    fn queue(&self, most: usize, config: &Config, now: Timestamp) -> Vec<Waiting> {
+        let waits = |(at, (rank, node, policy)): (usize, (&super::Rank, &NodeName, &str))| Waiting {
+            number: at + 1,
+            node: node.clone(),
+            policy: policy.to_owned(),
+            weight: rank.weight.0,
+            severity: rank.severity.0,
+            since: rank.since,
+            refused: limits_of(config, policy).and_then(|_| self.refusal_of(node, config, now)),
+        };
+        self.in_order().take(most).enumerate().map(waits).collect()
+    }
+}
