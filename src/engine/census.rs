@@ -72,7 +72,7 @@ impl Engine {
 
     /// What the gauges show.
     pub(crate) fn census(&self) -> Census {
-        let (parked, GuardReport { limits, paused, .. }) = (lock(&self.parked).len(), self.guard());
+        let (parked, paused) = (lock(&self.parked).len(), self.paused().why.is_some());
         let fleet = lock(&self.fleet);
         Census {
             states: fleet.states(),
@@ -81,8 +81,8 @@ impl Engine {
             busy: fleet.busy(BUSY_SHOWN),
             parked,
             unusable: fleet.unusable(),
-            paused: paused.is_some(),
-            limits,
+            paused,
+            limits: LimitUse::all(fleet.muster(), &fleet.restarts(), &self.config.load(), self.clock.now()),
         }
     }
 }

@@ -65,11 +65,11 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// Take a node as it is now.
-    pub(super) fn update(&mut self, view: &NodeView, resource_version: &str) {
+    pub(super) fn update(&mut self, view: &NodeView, resource_version: &str, now: Timestamp) {
         let told = self.nodes.get(&view.name).and_then(|e| e.lasting);
         self.remove(&view.name);
         let name = &view.name;
-        self.muster.see(view);
+        self.muster.see(view, now);
         if view.isolated {
             self.isolated.insert(name.clone());
         }

@@ -328,11 +328,13 @@ impl Engine {
             let next = lock(&self.fleet).muster().next_in(&tried, &self.config.load(), self.clock.now());
             let Some(name) = next else { return };
             tried.insert(name.clone());
-            if self.work_on(&name, &[], Told::Pushed).await.failed {
-                // It must not block those behind it.
-                let mut fleet = lock(&self.fleet);
+            let failed = self.work_on(&name, &[], Told::Pushed).await.failed;
+            let (config, now) = (self.config.load(), self.clock.now());
+            let mut fleet = lock(&self.fleet);
+            // Whatever keeps it from being isolated although there is room, it must not block those behind it.
+            if failed || fleet.muster().is_let_in(&name, &config, now) {
                 fleet.muster_mut().step_aside(&name);
-                fleet.postpone(&name, self.clock.now() + TRY_AGAIN);
+                fleet.postpone(&name, now + TRY_AGAIN);
             }
         }
     }

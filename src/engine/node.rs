@@ -270,7 +270,7 @@ impl Engine {
         self.note_in_ledger(node, &view, now);
         let (lasting, released) = {
             let mut fleet = lock(&self.fleet);
-            fleet.update(&view, &node.resource_version);
+            fleet.update(&view, &node.resource_version, now);
             self.see_eviction(&view, now);
             (fleet.tell(&node.name), self.count(node, &view, now))
         };

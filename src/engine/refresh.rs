@@ -71,7 +71,7 @@ impl Engine {
                     if !fleet.has_seen(&node.name, &node.resource_version) {
                         foreign.push(Foreign::Is(Arc::clone(node)));
                     }
-                    fleet.update(&view, &node.resource_version);
+                    fleet.update(&view, &node.resource_version, now);
                     self.see_eviction(&view, now);
                     notices.extend(self.count(node, &view, now));
                     if let Some(reason) = fleet.tell(&node.name) {

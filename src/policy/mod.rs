@@ -294,6 +294,12 @@ impl Config {
         }
     }
 
+    /// Whether the policy of that name isolates; one that is gone did.
+    #[must_use]
+    pub fn isolates(&self, policy: &str) -> bool {
+        self.policy(policy).is_none_or(|p| p.action.isolates())
+    }
+
     /// The weight of the policy of that name; 0 if it is gone.
     #[must_use]
     pub fn weight_of(&self, policy: &str) -> i32 {

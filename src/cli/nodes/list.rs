@@ -58,10 +58,10 @@ pub(super) async fn run(args: &Args) -> Result<String, Failure> {
 }
 
 /// These nodes as the guard counts them.
-pub(super) fn muster(views: &[NodeView]) -> Muster {
+pub(super) fn muster(views: &[NodeView], now: Timestamp) -> Muster {
     let mut muster = Muster::new();
     for view in views {
-        muster.see(view);
+        muster.see(view, now);
     }
     muster
 }
@@ -93,7 +93,7 @@ impl<'a> Listing<'a> {
         });
         let mut views: Vec<NodeView> = views.collect();
         if paused.why.is_none() {
-            let muster = muster(&views);
+            let muster = muster(&views, now);
             for view in &mut views {
                 muster.explain(view, config, now);
             }

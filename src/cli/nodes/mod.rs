@@ -84,7 +84,7 @@ pub(super) async fn guard(sources: &LiveSources) -> Result<(Config, GuardReport)
     let (config, now) = (opened.config, SystemClock.now());
     let views: Vec<NodeView> = nodes.iter().map(|node| NodeView::of(node, &config, now)).collect();
     let restarts: Vec<_> = views.iter().flat_map(|view| view.restarts.clone()).collect();
-    let report = GuardReport::of(&list::muster(&views), &restarts, opened.paused.why, &config, now);
+    let report = GuardReport::of(&list::muster(&views, now), &restarts, opened.paused.why, &config, now);
     Ok((config, report))
 }
 

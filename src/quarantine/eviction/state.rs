@@ -169,7 +169,8 @@ pub(in crate::quarantine) fn forget_restarts(restarts: &mut Vec<Restart>, now: T
 pub(super) fn note_restart(restarts: &mut Vec<Restart>, restart: &Restart, now: Timestamp) {
     forget_restarts(restarts, now);
     if restarts.len() >= MAX_RESTARTS {
-        restarts.remove(0);
+        // One that only lost pods goes first: those of whole groups are what the guard counts.
+        restarts.remove(restarts.iter().position(|r| !r.whole).unwrap_or(0));
     }
     restarts.push(restart.clone());
 }

@@ -204,8 +204,7 @@ impl<'a> Work<'a> {
         let mut ends: Vec<Timestamp> = begun.map(|r| later(r.at, rate.within)).filter(|end| *end > self.look.now).collect();
         ends.sort_unstable();
         let over = ends.len().checked_sub(usize::try_from(rate.count).unwrap_or(usize::MAX))?;
-        // With none allowed at all, it is looked at again after the window.
-        ends.get(over).copied().or(Some(later(self.look.now, HOUR)))
+        ends.get(over).copied()
     }
 
     /// Whether a group of which nobody was asked yet must wait as a whole.
@@ -218,6 +217,10 @@ impl<'a> Work<'a> {
             let until = later(first, HOUR);
             self.all_wait(group, &format!("{} was restarted {restarts} times within an hour: not before {until}", gang.key));
             self.wake(until);
+            return true;
+        }
+        if self.look.config.guard.max_evicted_gangs.count == 0 && is_whole(gang) {
+            self.all_wait(group, "guard.max_evicted_gangs: no group may be restarted as a whole");
             return true;
         }
         if let Some(until) = self.gangs_until().filter(|_| is_whole(gang)) {

@@ -26,7 +26,7 @@ pub struct Muster {
     nodes: BTreeMap<NodeName, Counted>,
     fleet: Count,
     pools: BTreeMap<String, Count>,
-    queue: BTreeMap<(Rank, NodeName), String>,
+    queue: BTreeMap<(Rank, NodeName), Turn>,
     /// Isolations of the last hour, also of nodes that were released since.
     recent: BTreeSet<(Timestamp, NodeName)>,
     /// Isolations that are being written.
@@ -87,7 +87,7 @@ impl Muster {
     }
 
     /// Take a node as it is now.
-    pub fn see(&mut self, view: &NodeView) {
+    pub fn see(&mut self, view: &NodeView, now: Timestamp) {
         self.forget(&view.name);
         let node = Counted {
             pool: view.pool.clone(),
@@ -99,16 +99,16 @@ impl Muster {
         self.fleet.add(&node);
         self.pools.entry(node.pool.clone()).or_default().add(&node);
         if let Some(turn) = &node.turn {
-            self.queue.insert((turn.rank, view.name.clone()), turn.policy.clone());
+            self.queue.insert((turn.rank, view.name.clone()), turn.clone());
         }
         if let Some(at) = view.isolated_at {
-            self.recent.insert((at, view.name.clone()));
-            // The latest is our clock, near enough.
-            while let Some((first, _)) = self.recent.first()
-                && at.duration_since(*first) > REMEMBERED
-            {
-                self.recent.pop_first();
-            }
+            // One that another clock dated into the future began now at the latest.
+            self.recent.insert((at.min(now), view.name.clone()));
+        }
+        while let Some((first, _)) = self.recent.first()
+            && now.duration_since(*first) > REMEMBERED
+        {
+            self.recent.pop_first();
         }
         self.nodes.insert(view.name.clone(), node);
     }
@@ -153,22 +153,19 @@ impl Muster {
 
     /// Who waits, and for which policy.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Rank, &NodeName, &str)> {
-        self.queue.iter().map(|((rank, name), policy)| (rank, name, policy.as_str()))
+        self.queue.iter().map(|((rank, name), turn)| (rank, name, turn.policy.as_str()))
     }
 
     /// The first in the queue for which there is room now, but for those in `not`.
     #[must_use]
     pub fn next_in(&self, not: &BTreeSet<NodeName>, config: &Config, now: Timestamp) -> Option<NodeName> {
         let sheet = Sheet::new(self, None, now);
-        let let_in = |name: &NodeName, policy: &str| {
-            let Some(node) = self.nodes.get(name).filter(|_| !not.contains(name)) else { return false };
-            limits_of(config, policy).is_none_or(|(limits, _)| sheet.check(&node.pool, node.healthy, limits).is_none())
+        let let_in = |name: &NodeName, turn: &Turn| {
+            let node = self.nodes.get(name).filter(|_| !not.contains(name) && !self.reserved.contains(name));
+            node.is_some_and(|node| sheet.refuses(&node.pool, node.healthy, turn, config).is_none())
         };
-        self.queue
-            .iter()
-            .map(|((_, name), policy)| (name, policy))
-            .find(|(name, policy)| let_in(name, policy))
-            .map(|(name, _)| name.clone())
+        let waiting = self.queue.iter().map(|((_, name), turn)| (name, turn));
+        waiting.into_iter().find(|(name, turn)| let_in(name, turn)).map(|(name, _)| name.clone())
     }
 
     /// Why a node that waits may not be isolated now; `None` if it may, or does not wait.
@@ -179,12 +176,18 @@ impl Muster {
         self.refusal(&candidate, config, now)
     }
 
+    /// Whether a node waits although there is room for it.
+    #[must_use]
+    pub fn is_let_in(&self, name: &NodeName, config: &Config, now: Timestamp) -> bool {
+        self.nodes.get(name).is_some_and(|node| node.turn.is_some()) && self.refusal_of(name, config, now).is_none()
+    }
+
     /// Say which limit a node waits for, if it waits.
     pub fn explain(&self, view: &mut NodeView, config: &Config, now: Timestamp) {
         if view.turn.is_some() {
             view.waiting_for = match self.refusal_of(&view.name, config, now) {
                 Some(why) => format!("room: {why}"),
-                None => "its isolation, for which there is room".to_owned(),
+                None => "its isolation: there is room, and it is tried again if it fails".to_owned(),
             };
         }
     }
@@ -193,27 +196,28 @@ impl Muster {
     /// that its pool keeps waiting keeps nobody else waiting.
     #[must_use]
     pub fn refusal<'a>(&'a self, candidate: &Candidate<'a>, config: &Config, now: Timestamp) -> Option<String> {
-        let (limits, own) = limits_of(config, &candidate.turn.policy)?;
         let mut sheet = Sheet::new(self, Some(candidate), now);
         let place = (candidate.turn.rank, candidate.node.clone());
-        let ahead = || self.queue.range(..&place).filter(|((_, name), _)| name != candidate.node);
-        let mut refused = sheet.check(candidate.pool, candidate.healthy, limits);
+        // One that is being written stands on the sheet already.
+        let waits = |name: &NodeName| name != candidate.node && !self.reserved.contains(name);
+        let ahead = || self.queue.range(..&place).filter(|((_, name), _)| waits(name));
+        let check = |sheet: &Sheet<'_>| sheet.refuses(candidate.pool, candidate.healthy, candidate.turn, config);
+        let mut refused = check(&sheet);
         if refused.is_none() {
-            for ((_, name), policy) in ahead() {
+            for ((_, name), turn) in ahead() {
                 let Some(node) = self.nodes.get(name) else { continue };
-                let theirs = limits_of(config, policy);
-                if theirs.is_some_and(|(limits, _)| sheet.check(&node.pool, node.healthy, limits).is_some()) {
+                if sheet.refuses(&node.pool, node.healthy, turn, config).is_some() {
                     continue;
                 }
                 sheet.take(&node.pool, node.is_healthy());
-                refused = sheet.check(candidate.pool, candidate.healthy, limits);
+                refused = check(&sheet);
                 if refused.is_some() {
                     break;
                 }
             }
         }
         let number = || ahead().count() + 1;
-        refused.map(|limit| format!("{}, number {} in the queue", limit.text(own), number()))
+        refused.map(|(limit, own)| format!("{}, number {} in the queue", limit.text(own), number()))
     }
 
     /// When time alone next makes room for somebody who waits.
@@ -315,6 +319,24 @@ impl<'a> Sheet<'a> {
     /// One that waits goes first.
     fn take(&mut self, pool: &'a str, healthy: bool) {
         self.first.push((pool, healthy));
+    }
+
+    /// What refuses a node of that pool, and whose limit it is if a policy's own: the limits of one policy that wants it isolated are
+    /// enough to let it in.
+    fn refuses<'p>(
+        &self,
+        pool: &'p str,
+        healthy: bool,
+        turn: &'p Turn,
+        config: &'p Config,
+    ) -> Option<(Limit<'p>, Option<&'p str>)> {
+        let mut first = None;
+        for policy in turn.policies() {
+            let (limits, own) = limits_of(config, policy)?;
+            let refused = self.check(pool, healthy, limits)?;
+            first.get_or_insert((refused, own));
+        }
+        first
     }
 
     /// What refuses a node of that pool, and its use without those that go first.

@@ -1,6 +1,6 @@
 //! The order in which nodes wait for room.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -56,27 +56,36 @@ pub struct Rank {
 pub struct Turn {
     /// Its place.
     pub rank: Rank,
-    /// The policy whose limits count.
+    /// The policy that does most.
     pub policy: String,
+    /// Other policies that want it isolated. It is let in as soon as the limits of one of them allow it.
+    pub also: Vec<String>,
 }
 
 impl Turn {
+    /// The policies, the one that does most first.
+    pub(super) fn policies(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.policy).chain(&self.also).map(String::as_str)
+    }
+
     /// Of a node with this record; `None` if nothing wants it isolated.
     pub(in crate::quarantine) fn of(record: &Record, config: &Config) -> Option<Self> {
         let policy = wanted(record)?.policy.clone();
         let claims = || record.claims.iter().filter(|c| c.state != ClaimState::Released && c.action.isolates() && !c.is_muted());
+        let policies: BTreeSet<&str> = claims().flat_map(Claim::policies).filter(|p| config.isolates(p)).collect();
         let rank = Rank {
-            weight: Reverse(claims().flat_map(Claim::policies).map(|p| config.weight_of(p)).max()?),
+            weight: Reverse(policies.iter().map(|p| config.weight_of(p)).max().unwrap_or_default()),
             severity: Reverse(claims().filter_map(|c| c.severity).max()),
             since: claims().map(|c| c.since).min()?,
         };
-        Some(Self { rank, policy })
+        let also = policies.into_iter().filter(|p| *p != policy).map(str::to_owned).collect();
+        Some(Self { rank, policy, also })
     }
 
     /// Of a claim by itself.
     pub(in crate::quarantine) fn of_claim(claim: &Claim, config: &Config) -> Self {
         let weight = claim.policies().map(|p| config.weight_of(p)).max().unwrap_or_default();
         let rank = Rank { weight: Reverse(weight), severity: Reverse(claim.severity), since: claim.since };
-        Self { rank, policy: claim.policy.clone() }
+        Self { rank, policy: claim.policy.clone(), also: Vec::new() }
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Limit, Muster, Severity, limits_of, muster::Sheet};
+use super::{Limit, Muster, Severity, muster::Sheet};
 use crate::{
     locate::NodeName,
     policy::{Config, Limits, PolicyGuard},
@@ -25,7 +25,7 @@ pub struct GuardReport {
     pub queue: Vec<Waiting>,
     /// How many wait.
     pub waiting: usize,
-    /// How many policies nothing limits.
+    /// The policies that nothing limits.
     pub exempt: Vec<String>,
 }
 
@@ -79,26 +79,39 @@ impl GuardReport {
     /// As of now. `restarts` are those of groups, on all nodes.
     #[must_use]
     pub fn of(muster: &Muster, restarts: &[Restart], paused: Option<String>, config: &Config, now: Timestamp) -> Self {
-        let own = config.policies.iter().filter_map(|policy| match &policy.guard {
-            Some(PolicyGuard::Limits(limits)) => Some((Some(policy.name.as_str()), limits)),
-            _ => None,
-        });
         let exempt = config.policies.iter().filter(|policy| policy.guard == Some(PolicyGuard::Exempt));
-        let sheet = Sheet::new(muster, None, now);
-        let mut limits = Vec::new();
-        for (policy, of) in std::iter::once((None, &config.guard.limits)).chain(own) {
-            limits.extend(sheet.uses(of, policy));
-            if policy.is_none() {
-                limits.push(gangs(restarts, config, now));
-            }
-        }
         Self {
             paused,
-            limits,
+            limits: LimitUse::all(muster, restarts, config, now),
             queue: muster.queue(MOST_SHOWN, config, now),
             waiting: muster.waiting(),
             exempt: exempt.map(|policy| policy.name.clone()).collect(),
         }
+    }
+}
+
+impl LimitUse {
+    /// Each limit as of now, those of the whole fleet first: pools are as many as whoever labels nodes likes.
+    #[must_use]
+    pub fn all(muster: &Muster, restarts: &[Restart], config: &Config, now: Timestamp) -> Vec<Self> {
+        let own = config.policies.iter().filter_map(|policy| match &policy.guard {
+            Some(PolicyGuard::Limits(limits)) => Some((Some(policy.name.as_str()), limits)),
+            _ => None,
+        });
+        let sheet = Sheet::new(muster, None, now);
+        let (mut all, mut of_pools) = (Vec::new(), Vec::new());
+        for (policy, limits) in std::iter::once((None, &config.guard.limits)).chain(own) {
+            all.extend(sheet.uses(limits, policy));
+            of_pools.extend(sheet.uses_of_pools(limits, policy));
+        }
+        all.push(gangs(restarts, config, now));
+        all.extend(of_pools);
+        all
+    }
+
+    fn of(limit: &'static str, policy: Option<&str>, (value, bound): (usize, usize), full: bool) -> Self {
+        let policy = policy.map(str::to_owned);
+        Self { limit, policy, pool: None, value, bound, nodes: None, full, room_at: None }
     }
 }
 
@@ -109,45 +122,30 @@ fn gangs(restarts: &[Restart], config: &Config, now: Timestamp) -> LimitUse {
     ends.sort_unstable();
     let (value, bound) = (ends.len(), usize::try_from(rate.count).unwrap_or(usize::MAX));
     let room_at = value.checked_sub(bound).and_then(|over| ends.get(over).copied());
-    LimitUse {
-        limit: "guard.max_evicted_gangs",
-        policy: None,
-        pool: None,
-        value,
-        bound,
-        nodes: None,
-        full: value >= bound,
-        room_at,
-    }
+    LimitUse { room_at, ..LimitUse::of("guard.max_evicted_gangs", None, (value, bound), value >= bound) }
 }
 
 impl Sheet<'_> {
     fn uses(&self, limits: &Limits, policy: Option<&str>) -> Vec<LimitUse> {
-        let policy = policy.map(str::to_owned);
-        let of = |limit, pool: Option<&str>, (value, bound): (usize, usize), nodes, full| LimitUse {
-            limit,
-            policy: policy.clone(),
-            pool: pool.map(str::to_owned),
-            value,
-            bound,
-            nodes,
-            full,
-            room_at: None,
-        };
         let fleet = self.fleet();
         let most = limits.fleet.of(fleet.nodes);
-        let mut uses = vec![of("guard.max_isolated", None, (fleet.isolated, most), Some(fleet.nodes), fleet.isolated >= most)];
-        for (pool, count) in self.all_pools() {
-            let (pool, nodes) = (Some(pool), Some(count.nodes));
-            let most = limits.pool.of(count.nodes);
-            uses.push(of("guard.pools.max_isolated", pool, (count.isolated, most), nodes, count.isolated >= most));
-            let least = limits.min_healthy.of(count.nodes);
-            uses.push(of("guard.pools.min_healthy", pool, (count.healthy, least), nodes, count.healthy <= least));
+        let share = LimitUse::of("guard.max_isolated", policy, (fleet.isolated, most), fleet.isolated >= most);
+        let mut uses = vec![LimitUse { nodes: Some(fleet.nodes), ..share }];
+        if let Limit::New { isolated, most, next, .. } = self.new_isolations(limits.new) {
+            let new = LimitUse::of("guard.max_new_isolations", policy, (isolated, most), isolated >= most);
+            uses.push(LimitUse { room_at: next, ..new });
         }
-        let Limit::New { isolated, most, next, .. } = self.new_isolations(limits.new) else { return uses };
-        let new = of("guard.max_new_isolations", None, (isolated, most), None, isolated >= most);
-        uses.push(LimitUse { room_at: next, ..new });
         uses
+    }
+
+    fn uses_of_pools(&self, limits: &Limits, policy: Option<&str>) -> Vec<LimitUse> {
+        let uses = self.all_pools().flat_map(|(pool, count)| {
+            let (most, least) = (limits.pool.of(count.nodes), limits.min_healthy.of(count.nodes));
+            let share = LimitUse::of("guard.pools.max_isolated", policy, (count.isolated, most), count.isolated >= most);
+            let floor = LimitUse::of("guard.pools.min_healthy", policy, (count.healthy, least), count.healthy <= least);
+            [share, floor].map(|limit| LimitUse { pool: Some(pool.to_owned()), nodes: Some(count.nodes), ..limit })
+        });
+        uses.collect()
     }
 }
 
@@ -160,7 +158,7 @@ impl Muster {
             weight: rank.weight.0,
             severity: rank.severity.0,
             since: rank.since,
-            refused: limits_of(config, policy).and_then(|_| self.refusal_of(node, config, now)),
+            refused: self.refusal_of(node, config, now),
         };
         self.in_order().take(most).enumerate().map(waits).collect()
     }

@@ -36,7 +36,11 @@ policies:
 }
 
 fn turn(policy: &str, weight: i32, since: i64) -> Turn {
-    Turn { rank: Rank { weight: Reverse(weight), severity: Reverse(None), since: at(since) }, policy: policy.to_owned() }
+    Turn {
+        rank: Rank { weight: Reverse(weight), severity: Reverse(None), since: at(since) },
+        policy: policy.to_owned(),
+        also: Vec::new(),
+    }
 }
 
 fn name(name: &str) -> NodeName {
@@ -76,7 +80,7 @@ fn pending(n: &str, pool: &str, turn: Turn) -> NodeView {
 
 /// A pool of so many nodes of which nothing is told.
 fn fill(muster: &mut Muster, pool: &str, nodes: usize) {
-    (0..nodes).for_each(|n| muster.see(&node(&format!("{pool}-idle-{n}"), pool)));
+    (0..nodes).for_each(|n| muster.see(&node(&format!("{pool}-idle-{n}"), pool), at(0)));
 }
 
 fn refusal(muster: &Muster, n: &str, pool: &str, turn: &Turn, now: i64) -> Option<String> {
@@ -91,27 +95,27 @@ fn each_limit_refuses_by_its_own_name() {
     fill(&mut muster, "q", 20);
     fill(&mut muster, "r", 1);
     assert_eq!(refusal(&muster, "p-idle-0", "p", &plain, 0), None);
-    muster.see(&isolated("p-idle-0", "p", -6_000));
-    muster.see(&isolated("p-idle-1", "p", -6_000));
+    muster.see(&isolated("p-idle-0", "p", -6_000), at(0));
+    muster.see(&isolated("p-idle-1", "p", -6_000), at(0));
     assert_eq!(
         refusal(&muster, "p-idle-2", "p", &plain, 0).unwrap(),
         "guard.pools.max_isolated: 2 of 2 nodes of pool p are isolated, number 1 in the queue"
     );
     assert_eq!(refusal(&muster, "q-idle-0", "q", &plain, 0), None, "another pool has room");
-    muster.see(&isolated("q-idle-0", "q", -6_000));
+    muster.see(&isolated("q-idle-0", "q", -6_000), at(0));
     assert_eq!(
         refusal(&muster, "q-idle-1", "q", &plain, 0).unwrap(),
         "guard.max_isolated: 3 of 3 nodes are isolated, number 1 in the queue"
     );
     assert_eq!(refusal(&muster, "q-idle-1", "q", &turn("free", 0, 0), 0), None, "nothing limits an exempt policy");
     assert_eq!(refusal(&muster, "p-idle-2", "p", &turn("own", 0, 0), 0), None, "it has limits of its own");
-    muster.see(&node("p-idle-1", "p"));
+    muster.see(&node("p-idle-1", "p"), at(0));
     for n in 2..9 {
-        muster.see(&NodeView { healthy: false, ..node(&format!("p-idle-{n}"), "p") });
+        muster.see(&NodeView { healthy: false, ..node(&format!("p-idle-{n}"), "p") }, at(0));
     }
     assert_eq!(refusal(&muster, "p-idle-9", "p", &plain, 0), None, "12 are healthy, and 10 are to stay so");
     for n in 9..11 {
-        muster.see(&NodeView { healthy: false, ..node(&format!("p-idle-{n}"), "p") });
+        muster.see(&NodeView { healthy: false, ..node(&format!("p-idle-{n}"), "p") }, at(0));
     }
     assert_eq!(
         refusal(&muster, "p-idle-19", "p", &plain, 0).unwrap(),
@@ -129,8 +133,8 @@ fn so_many_are_isolated_within_the_window_although_they_were_released_since() {
     let mut muster = Muster::new();
     fill(&mut muster, "p", 20);
     for n in 0..4 {
-        muster.see(&isolated(&format!("p-idle-{n}"), "p", n * 10));
-        muster.see(&node(&format!("p-idle-{n}"), "p"));
+        muster.see(&isolated(&format!("p-idle-{n}"), "p", n * 10), at(n * 10));
+        muster.see(&node(&format!("p-idle-{n}"), "p"), at(0));
     }
     let why = refusal(&muster, "p-idle-9", "p", &plain, 60).unwrap();
     let next = at(600);
@@ -141,7 +145,7 @@ fn so_many_are_isolated_within_the_window_although_they_were_released_since() {
         )
     );
     assert_eq!(muster.next_room(&config(), at(60)), None, "nobody waits");
-    muster.see(&pending("p-idle-9", "p", plain.clone()));
+    muster.see(&pending("p-idle-9", "p", plain.clone()), at(0));
     assert_eq!(muster.next_room(&config(), at(60)), Some(next));
     assert!(refusal(&muster, "p-idle-9", "p", &plain, 599).is_some());
     assert_eq!(refusal(&muster, "p-idle-9", "p", &plain, 600), None);
@@ -153,17 +157,17 @@ fn the_heavier_the_graver_and_the_older_come_first_and_a_full_pool_keeps_no_othe
     let mut muster = Muster::new();
     fill(&mut muster, "p", 20);
     fill(&mut muster, "q", 20);
-    muster.see(&isolated("p-a", "p", -6_000));
-    muster.see(&isolated("p-b", "p", -6_000));
+    muster.see(&isolated("p-a", "p", -6_000), at(0));
+    muster.see(&isolated("p-b", "p", -6_000), at(0));
     let grave = |severity| {
         let mut turn = turn("plain", 0, 50);
         turn.rank.severity = Reverse(Some(severity));
         turn
     };
-    muster.see(&pending("p-heavy", "p", turn("heavy", 5, 100)));
-    muster.see(&pending("q-old", "q", turn("plain", 0, 10)));
-    muster.see(&pending("q-grave", "q", grave(Severity::Critical)));
-    muster.see(&pending("q-less", "q", grave(Severity::Warning)));
+    muster.see(&pending("p-heavy", "p", turn("heavy", 5, 100)), at(0));
+    muster.see(&pending("q-old", "q", turn("plain", 0, 10)), at(0));
+    muster.see(&pending("q-grave", "q", grave(Severity::Critical)), at(0));
+    muster.see(&pending("q-less", "q", grave(Severity::Warning)), at(0));
     let mut order = Vec::new();
     let mut not = BTreeSet::new();
     while let Some(next) = muster.next_in(&not, &config(), at(200)) {
@@ -193,9 +197,51 @@ fn what_is_being_written_counts_once() {
     }
     assert!(refusal(&muster, "p-idle-2", "p", &plain, 0).is_some(), "two of its pool are on their way");
     assert_eq!(refusal(&muster, "p-idle-0", "p", &plain, 0), None, "the room is its own");
-    muster.see(&isolated("p-idle-0", "p", 0));
+    muster.see(&isolated("p-idle-0", "p", 0), at(0));
     muster.unreserve(&name("p-idle-1"));
     assert_eq!(refusal(&muster, "p-idle-2", "p", &plain, 0), None, "one stands and is not counted twice");
+}
+
+#[test]
+fn the_limits_of_one_of_the_policies_that_want_it_isolated_are_enough() {
+    let mut muster = Muster::new();
+    fill(&mut muster, "p", 20);
+    fill(&mut muster, "q", 20);
+    for n in ["p-a", "p-b", "q-a"] {
+        muster.see(&isolated(n, "p", -6_000), at(0));
+    }
+    let also = |policy: &str| Turn { also: vec![policy.to_owned()], ..turn("plain", 0, 0) };
+    assert!(refusal(&muster, "q-idle-0", "q", &also("heavy"), 0).is_some(), "neither has room");
+    assert_eq!(refusal(&muster, "q-idle-0", "q", &also("free"), 0), None, "nothing limits the other");
+    assert_eq!(refusal(&muster, "q-idle-0", "q", &also("own"), 0), None, "the other has room");
+    muster.see(&pending("q-idle-1", "q", also("free")), at(0));
+    assert_eq!(muster.next_in(&BTreeSet::new(), &config(), at(0)), Some(name("q-idle-1")));
+    muster.reserve(&name("q-idle-1"));
+    assert_eq!(muster.next_in(&BTreeSet::new(), &config(), at(0)), None, "it is being written");
+}
+
+#[test]
+fn one_that_is_being_written_and_still_queued_takes_room_once() {
+    let mut muster = Muster::new();
+    fill(&mut muster, "p", 20);
+    muster.see(&pending("p-idle-0", "p", turn("plain", 0, 0)), at(0));
+    muster.reserve(&name("p-idle-0"));
+    assert_eq!(refusal(&muster, "p-idle-1", "p", &turn("plain", 0, 1), 1), None, "two may be, and one is");
+}
+
+#[test]
+fn an_isolation_that_another_clock_dated_into_the_future_hides_no_other() {
+    let plain = turn("plain", 0, 0);
+    let mut muster = Muster::new();
+    fill(&mut muster, "p", 20);
+    for n in 0..4 {
+        muster.see(&isolated(&format!("p-idle-{n}"), "p", n), at(10));
+        muster.see(&node(&format!("p-idle-{n}"), "p"), at(10));
+    }
+    muster.see(&isolated("p-idle-5", "p", 100_000), at(20));
+    assert!(refusal(&muster, "p-idle-9", "p", &plain, 30).unwrap().contains("5 of 4 nodes were isolated within 10m"));
+    muster.see(&node("p-idle-5", "p"), at(700));
+    assert_eq!(refusal(&muster, "p-idle-9", "p", &plain, 700), None);
 }
 
 /// What happens to a fleet of two pools and nodes without one.
@@ -228,7 +274,7 @@ proptest! {
         let mut muster = Muster::new();
         let mut views: Vec<NodeView> = (0..24).map(|n| node(&id(n), pool(n))).collect();
         for view in &views {
-            muster.see(view);
+            muster.see(view, at(0));
         }
         // One that is let in twice at one instant is counted once.
         let (mut now, mut begun) = (0, BTreeSet::new());
@@ -250,7 +296,7 @@ proptest! {
                         prop_assert!(view.turn.is_some(), "it waited");
                         prop_assert_eq!(muster.refusal_of(&next, &config, at(now)), None, "and nobody stood before it");
                         (view.turn, view.isolated, view.isolated_at) = (None, true, Some(at(now)));
-                        muster.see(view);
+                        muster.see(view, at(now));
                         begun.insert((now, next.clone()));
                         let isolated = views.iter().filter(|v| v.isolated).count();
                         prop_assert!(isolated <= 3, "{isolated} of 3");
@@ -265,7 +311,7 @@ proptest! {
                 }
             }
             for view in &views {
-            muster.see(view);
+            muster.see(view, at(now));
         }
         }
     }
