@@ -294,6 +294,8 @@ impl<'a> Sheet<'a> {
                 pool.isolated -= 1;
                 pool.healthy += healthy;
             }
+            // Somebody else uncordoned it since, or it became ready.
+            Some(this) if this.in_scope && !this.healthy => self.pool(&this.pool).healthy += healthy,
             Some(_) => {}
             // It has just come.
             None => {

@@ -230,6 +230,13 @@ fn one_that_is_being_written_and_still_queued_takes_room_once() {
 }
 
 #[test]
+fn a_node_that_was_seen_cordoned_last_and_is_not_any_more_counts_as_it_is() {
+    let mut muster = Muster::new();
+    muster.see(&NodeView { healthy: false, ..node("only", "p") }, at(0));
+    assert_eq!(refusal(&muster, "only", "p", &turn("plain", 0, 0), 0), None, "the only node of a pool can be isolated");
+}
+
+#[test]
 fn an_isolation_that_another_clock_dated_into_the_future_hides_no_other() {
     let plain = turn("plain", 0, 0);
     let mut muster = Muster::new();
