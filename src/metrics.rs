@@ -1,6 +1,7 @@
 //! What is counted, and how it is shown: the Prometheus text format at `/metrics`. Node names are labels of one gauge only.
 
 mod evictions;
+mod guard;
 mod labels;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,8 @@ use prometheus_client::{
 };
 
 use evictions::Evictions;
-use labels::{ByAction, ByCall, ByCode, ByLimit, ByNode, ByNodeAlone, ByOutcome, ByReason, ByResult, ByState, call_seconds};
+use guard::Guard;
+use labels::{ByAction, ByCall, ByCode, ByNode, ByNodeAlone, ByOutcome, ByReason, ByResult, ByState, call_seconds};
 pub(crate) use labels::{EventResult, LedgerResult, PullResult};
 use verdicts::Verdicts;
 
@@ -34,12 +36,9 @@ use crate::{
     engine::{Busy, Census},
     locate::UnmappedReason,
     policy::Config,
-    quarantine::{Judgement, LimitUse, Outcome},
+    quarantine::{Judgement, Outcome},
     sources::PeerStates,
 };
-
-/// Limits that are shown: pools are named by whoever labels nodes.
-const MOST_LIMITS: usize = 500;
 
 /// All metrics, registered under `gpu_quarantine_`.
 #[derive(Debug)]
@@ -57,9 +56,7 @@ pub struct Metrics {
     write_failures: Family<ByReason, Counter>,
     nodes: Family<ByState, Gauge>,
     records_unusable: Gauge,
-    paused: Gauge,
-    guard_value: Family<ByLimit, Gauge>,
-    guard_bound: Family<ByLimit, Gauge>,
+    guard: Guard,
     events: Family<ByResult, Counter>,
     ledger_writes: Family<ByResult, Counter>,
     heartbeat: Gauge<f64, AtomicU64>,
@@ -107,9 +104,7 @@ impl Metrics {
             write_failures: Family::default(),
             nodes: Family::default(),
             records_unusable: Gauge::default(),
-            paused: Gauge::default(),
-            guard_value: Family::default(),
-            guard_bound: Family::default(),
+            guard: Guard::default(),
             events: Family::default(),
             ledger_writes: Family::default(),
             heartbeat: Gauge::default(),
@@ -152,13 +147,7 @@ impl Metrics {
         registry.register("nodes", "Nodes by state", m.nodes.clone());
         registry.register("claims", "Claims on record, by state", m.claims.clone());
         registry.register("records_unusable", "Nodes whose record cannot be used", m.records_unusable.clone());
-        registry.register("paused", "Whether a person paused the service: nothing new is begun", m.paused.clone());
-        registry.register("guard_limit_value", "What each limit of the guard counts, as it is now", m.guard_value.clone());
-        registry.register(
-            "guard_limit_bound",
-            "The most that each limit of the guard allows; of min_healthy the least",
-            m.guard_bound.clone(),
-        );
+        m.guard.register(registry);
         registry.register("node_state_info", "Nodes that are not free, at most 500 of them", m.node_state.clone());
         registry.register(
             "node_isolated_timestamp_seconds",
@@ -382,14 +371,7 @@ impl Metrics {
     #[must_use]
     pub fn render(&self, engine: &crate::engine::Engine) -> String {
         let Census { states, claims, pods, busy, parked, unusable, paused, limits } = engine.census();
-        self.paused.set(i64::from(paused));
-        self.guard_value.clear();
-        self.guard_bound.clear();
-        for LimitUse { limit, policy, pool, value, bound, .. } in limits.into_iter().take(MOST_LIMITS) {
-            let by = ByLimit { limit, policy: policy.unwrap_or_default(), pool: pool.unwrap_or_default() };
-            self.guard_value.get_or_create(&by).set(i64::try_from(value).unwrap_or(i64::MAX));
-            self.guard_bound.get_or_create(&by).set(i64::try_from(bound).unwrap_or(i64::MAX));
-        }
+        self.guard.stand(paused, limits);
         self.evictions.stand(&pods);
         self.records_unusable.set(i64::try_from(unusable).unwrap_or(i64::MAX));
         for (state, count) in claims {

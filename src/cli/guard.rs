@@ -1,6 +1,6 @@
 //! `guard`: each limit, its use, what waits and why. Straight against the API server, so that it works when the service is down.
 
-use super::{Failure, LiveSources, Output, nodes, printable, runtime};
+use super::{Failure, LiveSources, Output, nodes, printable, runtime, table::table};
 use crate::{
     policy::Config,
     quarantine::{GuardReport, LimitUse, Waiting},
@@ -32,8 +32,8 @@ fn text(report: &GuardReport, config: &Config) -> String {
         lines.push(format!("Nothing new is begun: {pause}."));
         lines.push(String::new());
     }
-    let head = ["LIMIT", "WHOSE", "NOW", "MAY BE", "ROOM"].map(str::to_owned);
-    lines.extend(table(std::iter::once(head).chain(report.limits.iter().map(|limit| row(limit, config)))));
+    let head = ["LIMIT", "WHOSE", "NOW", "MAY BE", "ROOM"];
+    lines.extend(table(head, report.limits.iter().map(|limit| row(limit, config))));
     if !report.exempt.is_empty() {
         lines.push(String::new());
         lines.push(format!("Not limited: {}.", report.exempt.join(", ")));
@@ -42,21 +42,14 @@ fn text(report: &GuardReport, config: &Config) -> String {
     if report.waiting == 0 {
         lines.push("Nobody waits.".to_owned());
     } else {
-        let head = ["NUMBER", "NODE", "POLICY", "SINCE", "REFUSED BY"].map(str::to_owned);
-        lines.extend(table(std::iter::once(head).chain(report.queue.iter().map(waiting))));
+        let head = ["NUMBER", "NODE", "POLICY", "SINCE", "REFUSED BY"];
+        lines.extend(table(head, report.queue.iter().map(waiting)));
         let more = report.waiting - report.queue.len();
         if more > 0 {
             lines.push(format!("and {more} more"));
         }
     }
     lines.iter().map(|line| printable(line.trim_end()) + "\n").collect()
-}
-
-fn table(rows: impl Iterator<Item = [String; 5]>) -> Vec<String> {
-    let rows: Vec<[String; 5]> = rows.collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let [a, b, c, d] = [width(0), width(1), width(2), width(3)];
-    rows.iter().map(|[one, two, three, four, five]| format!("{one:a$}  {two:b$}  {three:c$}  {four:d$}  {five}")).collect()
 }
 
 fn row(limit: &LimitUse, config: &Config) -> [String; 5] {
@@ -82,7 +75,5 @@ fn row(limit: &LimitUse, config: &Config) -> [String; 5] {
 
 fn waiting(waiting: &Waiting) -> [String; 5] {
     let refused = waiting.refused.clone().unwrap_or_else(|| "nothing: there is room".to_owned());
-    // Its number stands in front already.
-    let refused = refused.split(", number ").next().unwrap_or_default().to_owned();
     [waiting.number.to_string(), waiting.node.to_string(), waiting.policy.clone(), waiting.since.to_string(), refused]
 }

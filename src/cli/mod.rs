@@ -14,6 +14,7 @@ mod recording;
 mod replay;
 mod serve;
 mod statements;
+mod table;
 mod uninstall;
 
 use std::{
@@ -90,6 +91,20 @@ struct LiveSources {
     /// The embedded cluster instead of a real one: a YAML stream of Nodes and Pods.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     cluster: Option<PathBuf>,
+    /// How to reach the cluster; without it the environment says so, as for kubectl, or the pod's service account.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Which context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+/// Where the configuration and a live cluster come from.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The configuration file: whose instance, domain, taint and ledger are meant.
+    #[arg(long = "config.file", value_name = "FILE")]
+    config: PathBuf,
     /// How to reach the cluster; without it the environment says so, as for kubectl, or the pod's service account.
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,

@@ -1,8 +1,6 @@
 //! `pause` and `resume`: a person's word in the ledger, directly against the API server, so that it works when the service is down.
 
-use std::path::PathBuf;
-
-use super::{Failure, load_config, printable, runtime};
+use super::{Failure, Place, load_config, printable, runtime};
 use crate::{
     cluster::{
         LedgerError, LedgerWrite,
@@ -39,20 +37,6 @@ pub(super) struct PauseArgs {
 pub(super) struct ResumeArgs {
     #[command(flatten)]
     place: Place,
-}
-
-/// Where the ledger is.
-#[derive(Debug, clap::Args)]
-struct Place {
-    /// The configuration file: whose instance, domain and ledger are meant.
-    #[arg(long = "config.file", value_name = "FILE")]
-    config: PathBuf,
-    /// How to reach the cluster; without it the environment says so, as for kubectl, or the pod's service account.
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    kubeconfig: Option<PathBuf>,
-    /// Which context of the kubeconfig.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
 }
 
 pub(super) fn pause(args: PauseArgs) -> Result<(), Failure> {

@@ -1,13 +1,10 @@
 //! `uninstall`: pause the service, and give back everything that it put on nodes. Directly against the API server, so that it works
 //! when the service is down.
 
-use std::{
-    io::{Write, stderr, stdin},
-    path::PathBuf,
-};
+use std::io::{Write, stderr, stdin};
 
 use super::{
-    Failure, load_config,
+    Failure, Place, load_config,
     nodes::{change_if_there, taint_text},
     pause, printable, runtime,
 };
@@ -29,15 +26,8 @@ const TRIES: u32 = 16;
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(super) struct Args {
-    /// The configuration file: whose domain, instance, taint and ledger are meant.
-    #[arg(long = "config.file", value_name = "FILE")]
-    config: PathBuf,
-    /// How to reach the cluster; without it the environment says so, as for kubectl, or the pod's service account.
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    kubeconfig: Option<PathBuf>,
-    /// Which context of the kubeconfig.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    place: Place,
     /// Who you are; it is written into the pause.
     #[arg(long = "as", value_name = "NAME", env = "USER", hide_env_values = true, default_value = "somebody")]
     who: String,
@@ -59,13 +49,13 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let config = load_config(&args.config)?;
+    let config = load_config(&args.place.config)?;
     runtime()?.block_on(uninstall(args, &config))
 }
 
 async fn uninstall(args: &Args, config: &Config) -> Result<(), Failure> {
     let failed = |e: kubernetes::ConnectError| Failure::unreachable(e.to_string());
-    let client = kubernetes::config(args.kubeconfig.as_deref(), args.context.as_deref()).await.map_err(failed)?;
+    let client = kubernetes::config(args.place.kubeconfig.as_deref(), args.place.context.as_deref()).await.map_err(failed)?;
     let nodes = DirectNodes::new(client.clone(), &config.domain).map_err(failed)?;
     let ledger = DirectLedger::new(client, config.ledger.clone()).map_err(failed)?;
     let leaving = Leaving { orphans: args.orphans, words: args.words };

@@ -23,6 +23,7 @@ pub(crate) struct Census {
     pub(crate) parked: usize,
     /// How many nodes have a record that cannot be used.
     pub(crate) unusable: usize,
+    /// Whether a person paused the service.
     pub(crate) paused: bool,
     /// Each limit of the guard and its use.
     pub(crate) limits: Vec<LimitUse>,

@@ -58,7 +58,6 @@ fn lasting(view: &NodeView) -> Option<Reason> {
 #[derive(Debug, Default)]
 pub(super) struct Fleet {
     nodes: BTreeMap<NodeName, Entry>,
-    isolated: BTreeSet<NodeName>,
     muster: Muster,
     due: BTreeSet<(Timestamp, NodeName)>,
 }
@@ -70,9 +69,6 @@ impl Fleet {
         self.remove(&view.name);
         let name = &view.name;
         self.muster.see(view, now);
-        if view.isolated {
-            self.isolated.insert(name.clone());
-        }
         if let Some(due) = view.due {
             self.due.insert((due, name.clone()));
         }
@@ -102,9 +98,6 @@ impl Fleet {
     pub(super) fn remove(&mut self, name: &NodeName) {
         let Some(old) = self.nodes.remove(name) else { return };
         self.muster.forget(name);
-        if old.isolated {
-            self.isolated.remove(name);
-        }
         if let Some(due) = old.due {
             self.due.remove(&(due, name.clone()));
         }
@@ -126,7 +119,7 @@ impl Fleet {
 
     /// The nodes that are isolated by us.
     pub(super) fn isolated(&self) -> Vec<NodeName> {
-        self.isolated.iter().cloned().collect()
+        self.nodes.iter().filter(|(_, e)| e.isolated).map(|(name, _)| name.clone()).collect()
     }
 
     /// The names of all nodes known.

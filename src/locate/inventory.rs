@@ -144,22 +144,9 @@ pub(super) mod tests {
     /// A node of which only its name, its host name and its addresses are told.
     pub(in crate::locate) fn node(name: &str, hostname: Option<&str>, ips: &[&str]) -> NodeFacts {
         NodeFacts {
-            name: NodeName::parse(name).unwrap(),
-            uid: format!("uid-of-{name}"),
-            resource_version: "1".to_owned(),
-            created: None,
             labels: hostname.map(|h| (HOSTNAME_LABEL.to_owned(), h.to_owned())).into_iter().collect(),
-            annotations: BTreeMap::new(),
-            taints: Vec::new(),
-            taints_manager: None,
-            unschedulable: false,
-            ready: true,
-            provider_id: None,
-            system_uuid: None,
-            boot_id: None,
             internal_ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
-            gpus: None,
-            whole_gpus: None,
+            ..NodeFacts::bare(name)
         }
     }
 

@@ -120,6 +120,31 @@ pub struct NodeFacts {
     pub whole_gpus: Option<u32>,
 }
 
+#[cfg(test)]
+impl NodeFacts {
+    /// A ready node of which nothing but its name is told.
+    pub(crate) fn bare(name: &str) -> Self {
+        Self {
+            name: NodeName::parse(name).unwrap(),
+            uid: format!("uid-of-{name}"),
+            resource_version: "1".to_owned(),
+            created: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            taints: Vec::new(),
+            taints_manager: None,
+            unschedulable: false,
+            ready: true,
+            provider_id: None,
+            system_uuid: None,
+            boot_id: None,
+            internal_ips: Vec::new(),
+            gpus: None,
+            whole_gpus: None,
+        }
+    }
+}
+
 /// A Pod of a DCGM exporter, reduced to what locating needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExporterPod {

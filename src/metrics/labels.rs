@@ -48,13 +48,6 @@ pub(super) struct ByCall {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ByLimit {
-    pub(super) limit: &'static str,
-    pub(super) policy: String,
-    pub(super) pool: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ByNode {
     pub(super) node: String,
     pub(super) state: &'static str,

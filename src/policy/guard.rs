@@ -9,7 +9,7 @@ pub struct Guard {
     pub pool_label: String,
     /// What holds for every policy that has no limits of its own.
     pub limits: Limits,
-    /// How many groups of pods are evicted, of all nodes.
+    /// Groups that restart as a whole because a pod of theirs was evicted, of all nodes.
     pub max_evicted_gangs: Rate,
 }
 

@@ -284,13 +284,14 @@ impl Config {
         self.policies.iter().find(|p| p.name == name)
     }
 
-    /// The limits of the policy of that name; those for all if it has none or is gone, `None` if nothing limits it.
+    /// The limits of the policy of that name, and whether they are its own; those for all if it has none or is gone, `None` if nothing
+    /// limits it.
     #[must_use]
-    pub fn limits_for(&self, policy: &str) -> Option<&Limits> {
+    pub fn limits_for(&self, policy: &str) -> Option<(&Limits, bool)> {
         match self.policy(policy).and_then(|p| p.guard.as_ref()) {
             Some(PolicyGuard::Exempt) => None,
-            Some(PolicyGuard::Limits(own)) => Some(own),
-            None => Some(&self.guard.limits),
+            Some(PolicyGuard::Limits(own)) => Some((own, true)),
+            None => Some((&self.guard.limits, false)),
         }
     }
 

@@ -5,6 +5,7 @@ mod queue;
 mod report;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ pub use muster::Muster;
 pub use queue::{Rank, Severity, Turn};
 pub use report::{GuardReport, LimitUse, Waiting};
 
+pub(super) use window::Window;
+
 use crate::{
     locate::{NodeFacts, NodeName},
-    policy::{Config, Limits, Percent},
+    policy::{Config, Percent},
 };
 
 /// Whether there is room for another isolation.
@@ -67,7 +70,7 @@ enum Limit<'a> {
     Fleet { isolated: usize, most: usize },
     Pool { pool: &'a str, isolated: usize, most: usize },
     Floor { pool: &'a str, healthy: usize, nodes: usize, least: usize, percent: Percent },
-    New { isolated: usize, most: usize, within: Duration, next: Option<Timestamp> },
+    New { window: Window, within: Duration },
 }
 
 impl Limit<'_> {
@@ -82,10 +85,10 @@ impl Limit<'_> {
                 "guard.pools.min_healthy{whose}: {healthy} of {nodes} nodes of {} are healthy, and {percent} % ({least}) stay so",
                 pool_name(pool)
             ),
-            Self::New { isolated, most, within, next } => {
+            Self::New { window: Window { begun, most, room_at }, within } => {
                 let within = humantime::format_duration(*within);
-                let next = next.map(|at| format!(", the next may be at {at}")).unwrap_or_default();
-                format!("guard.max_new_isolations{whose}: {isolated} of {most} nodes were isolated within {within}{next}")
+                let next = room_at.map(|at| format!(", the next may be at {at}")).unwrap_or_default();
+                format!("guard.max_new_isolations{whose}: {begun} of {most} nodes were isolated within {within}{next}")
             }
         }
     }
@@ -94,10 +97,4 @@ impl Limit<'_> {
 /// A pool in a sentence.
 fn pool_name(pool: &str) -> String {
     if pool.is_empty() { "the pool without a name".to_owned() } else { format!("pool {pool}") }
-}
-
-/// The limits for a policy, and its name if they are its own; `None` if nothing limits it.
-fn limits_of<'a>(config: &'a Config, policy: &'a str) -> Option<(&'a Limits, Option<&'a str>)> {
-    let limits = config.limits_for(policy)?;
-    Some((limits, (!std::ptr::eq(limits, &raw const config.guard.limits)).then_some(policy)))
 }

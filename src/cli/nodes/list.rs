@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{Failure, LiveSources, eviction, evidence, json, short_subject, short_uuid, time};
 use crate::{
+    cli::table::table,
     cli::{Output, printable},
     engine::{Clock, SystemClock},
     locate::{Gpu, NodeFacts, NodeName},
@@ -44,10 +45,7 @@ struct Nodes<'a> {
 
 pub(super) async fn run(args: &Args) -> Result<String, Failure> {
     let opened = args.sources.open().await?;
-    let (nodes, unreadable) = opened.place.list().await?;
-    for why in &unreadable {
-        eprintln!("{}", printable(&format!("left out: {why}")));
-    }
+    let nodes = opened.nodes().await?;
     let (config, now) = (&opened.config, SystemClock.now());
     let shown = evidence::ask(&nodes.iter().collect::<Vec<_>>(), &nodes, config, &opened.ledger, now).await;
     let listing = Listing::of(&nodes, config, &opened.ledger, &shown, &opened.paused, now);
@@ -112,14 +110,7 @@ impl<'a> Listing<'a> {
         let chosen = self.chosen(all, states);
         let mut lines = Vec::new();
         if !chosen.is_empty() {
-            let head = ["NODE", "STATE", "SINCE", "FAULT", "WAITING FOR"].map(str::to_owned);
-            let rows: Vec<[String; 5]> = std::iter::once(head).chain(chosen.iter().map(|v| row(v))).collect();
-            let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-            let widths = [width(0), width(1), width(2), width(3)];
-            for [node, state, since, fault, waiting] in &rows {
-                let [a, b, c, d] = widths;
-                lines.push(format!("{node:a$}  {state:b$}  {since:c$}  {fault:d$}  {waiting}"));
-            }
+            lines.extend(table(["NODE", "STATE", "SINCE", "FAULT", "WAITING FOR"], chosen.iter().map(|v| row(v))));
             lines.push(String::new());
         }
         lines.extend(self.summary(chosen.len(), all, states));
@@ -145,7 +136,7 @@ impl<'a> Listing<'a> {
         let counted: Vec<String> = counts.iter().map(|(state, n)| format!("{n} {state}")).collect();
         let (isolated, room) = (self.views.iter().filter(|v| v.isolated).count(), self.config.guard.limits.fleet.of(in_scope));
         let mut lines = vec![format!(
-            "{}: {}. The guard lets {room} be isolated, {isolated} are.",
+            "{}: {}. guard.max_isolated lets {room} be isolated, {isolated} are.",
             nodes(self.views.len()),
             counted.join(", ")
         )];

@@ -77,10 +77,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The guard over the nodes as they are now, and the configuration that says so.
 pub(super) async fn guard(sources: &LiveSources) -> Result<(Config, GuardReport), Failure> {
     let opened = sources.open().await?;
-    let (nodes, unreadable) = opened.place.list().await?;
-    for why in &unreadable {
-        eprintln!("{}", printable(&format!("left out: {why}")));
-    }
+    let nodes = opened.nodes().await?;
     let (config, now) = (opened.config, SystemClock.now());
     let views: Vec<NodeView> = nodes.iter().map(|node| NodeView::of(node, &config, now)).collect();
     let restarts: Vec<_> = views.iter().flat_map(|view| view.restarts.clone()).collect();
@@ -148,6 +145,17 @@ struct Opened {
     ledger: Ledger,
     /// What pauses the service, as far as the ledger says.
     paused: Paused,
+}
+
+impl Opened {
+    /// All nodes. What cannot be read is told and left out.
+    async fn nodes(&self) -> Result<Vec<NodeFacts>, Failure> {
+        let (nodes, unreadable) = self.place.list().await?;
+        for why in &unreadable {
+            eprintln!("{}", printable(&format!("left out: {why}")));
+        }
+        Ok(nodes)
+    }
 }
 
 impl LiveSources {

@@ -245,11 +245,11 @@ fn a_list_of_nothing_says_what_that_means() {
     let config = config();
     let free = [Story::of("gpu-01").facts()];
     insta::assert_snapshot!(Listing::of(&free, &config, &Ledger::new("default"), &BTreeMap::new(), &Paused::default(), at(0)).text(false, &[]), @r"
-    1 node: 1 free. The guard lets 3 be isolated, 0 are.
+    1 node: 1 free. guard.max_isolated lets 3 be isolated, 0 are.
     Nothing is isolated and nothing waits. --all lists the free nodes as well.
     ");
     insta::assert_snapshot!(Listing::of(&free, &config, &Ledger::new("default"), &BTreeMap::new(), &Paused::default(), at(0)).text(false, &[NodeState::Held]), @r"
-    1 node: 1 free. The guard lets 3 be isolated, 0 are.
+    1 node: 1 free. guard.max_isolated lets 3 be isolated, 0 are.
     None is in the state that --state asks for.
     ");
     insta::assert_snapshot!(Listing::of(&[], &config, &Ledger::new("default"), &BTreeMap::new(), &Paused::default(), at(0)).text(true, &[]), @r"

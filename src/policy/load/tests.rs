@@ -201,12 +201,13 @@ policies:
     assert_eq!(config.guard.pool_label, "example.com/pool");
     assert!(config.node_label_keys().contains("example.com/pool"), "else it would not be seen");
     assert_eq!(config.guard.max_evicted_gangs, Rate { count: 1, within: Duration::from_hours(1) });
-    let own = config.limits_for("own").unwrap();
+    let (own, is_own) = config.limits_for("own").unwrap();
+    assert!(is_own);
     assert_eq!(own.fleet, Share { count: 7, percent: Percent::whole(20) }, "what it leaves out is as for all");
     assert_eq!((own.new.count, own.min_healthy), (50, Percent::whole(80)));
     assert_eq!(config.limits_for("free"), None);
     for policy in ["other", "gone"] {
-        assert_eq!(config.limits_for(policy), Some(&config.guard.limits), "{policy}");
+        assert_eq!(config.limits_for(policy), Some((&config.guard.limits, false)), "{policy}");
     }
     assert_eq!(["own", "free", "other", "gone"].map(|p| config.weight_of(p)), [10, -1, 0, 0]);
 }

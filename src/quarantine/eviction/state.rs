@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{answer::EvictionAnswer, note::Came};
 use crate::{
     locate::PodName,
-    quarantine::{record::Unknown, release::later},
+    policy::Rate,
+    quarantine::{guard::Window, record::Unknown, release::later},
 };
 
 /// The most pods on record at once. More are asked to leave as soon as others are gone.
@@ -157,6 +158,14 @@ impl Restart {
     #[must_use]
     pub fn of(group: &str, whole: bool, at: Timestamp) -> Self {
         Self { group: group.to_owned(), at, whole, other: Unknown::new() }
+    }
+
+    /// How many of these groups restarted as a whole of late, and how many may. One that is evicted from several nodes may count once
+    /// for each.
+    pub(in crate::quarantine) fn window<'a>(restarts: impl IntoIterator<Item = &'a Self>, rate: Rate, now: Timestamp) -> Window {
+        let mut times: Vec<Timestamp> = restarts.into_iter().filter(|r| r.whole).map(|r| r.at).collect();
+        times.sort_unstable_by(|a, b| b.cmp(a));
+        Window::of(times.into_iter(), 0, rate, now)
     }
 }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     checkpoint::Time,
     choose::Resident,
-    gang::{Framework, Gang, Loss},
+    gang::{Framework, Loss},
     plan::{Act, Chosen, Look},
     state::{Evictee, EvicteeState, Evicting, HOUR, MAX_LEFT, Restart},
 };
@@ -42,9 +42,9 @@ pub(super) struct Work<'a> {
     pub(super) next: Timestamp,
 }
 
-/// Whether the loss of one pod restarts the group as a whole.
-fn is_whole(gang: &Gang) -> bool {
-    matches!(gang.loss, Loss::Whole | Loss::All)
+/// Whether the loss of one of these pods restarts their group as a whole. Pods of one group may differ in that.
+fn is_whole(group: &[Chosen<'_>]) -> bool {
+    group.iter().any(|chosen| matches!(chosen.resident.gang.loss, Loss::Whole | Loss::All))
 }
 
 impl<'a> Work<'a> {
@@ -181,8 +181,7 @@ impl<'a> Work<'a> {
         }
         // Counted before the first is asked: a crash in between counts one too many, never one too few.
         if !began && self.asked_any(&gang.key) {
-            let whole = is_whole(gang);
-            self.restarted.push(Restart::of(&gang.key, whole, self.look.now));
+            self.restarted.push(Restart::of(&gang.key, is_whole(group), self.look.now));
         }
     }
 
@@ -196,15 +195,19 @@ impl<'a> Work<'a> {
         self.look.restarts.iter().filter(counts).map(|r| r.at)
     }
 
-    /// Until when no other group may be made to restart as a whole, of all nodes, if so. One that is evicted from several nodes may count
-    /// once for each.
-    fn gangs_until(&self) -> Option<Timestamp> {
+    /// Why no other group may be made to restart as a whole, of all nodes, if so, and until when if time alone ends that.
+    fn gangs_full(&self) -> Option<(String, Option<Timestamp>)> {
         let rate = self.look.config.guard.max_evicted_gangs;
-        let begun = self.look.restarts.iter().chain(&self.restarted).filter(|r| r.whole);
-        let mut ends: Vec<Timestamp> = begun.map(|r| later(r.at, rate.within)).filter(|end| *end > self.look.now).collect();
-        ends.sort_unstable();
-        let over = ends.len().checked_sub(usize::try_from(rate.count).unwrap_or(usize::MAX))?;
-        ends.get(over).copied()
+        let window = Restart::window(self.look.restarts.iter().chain(&self.restarted), rate, self.look.now);
+        let within = humantime::format_duration(rate.within);
+        let why = match window.room_at {
+            Some(until) => {
+                let most = window.most;
+                format!("guard.max_evicted_gangs: {most} groups were restarted as a whole within {within}: not before {until}")
+            }
+            None => "guard.max_evicted_gangs: no group may be restarted as a whole".to_owned(),
+        };
+        window.is_full().then_some((why, window.room_at))
     }
 
     /// Whether a group of which nobody was asked yet must wait as a whole.
@@ -219,16 +222,11 @@ impl<'a> Work<'a> {
             self.wake(until);
             return true;
         }
-        if self.look.config.guard.max_evicted_gangs.count == 0 && is_whole(gang) {
-            self.all_wait(group, "guard.max_evicted_gangs: no group may be restarted as a whole");
-            return true;
-        }
-        if let Some(until) = self.gangs_until().filter(|_| is_whole(gang)) {
-            let rate = self.look.config.guard.max_evicted_gangs;
-            let within = humantime::format_duration(rate.within);
-            let why = format!("guard.max_evicted_gangs: {} groups were restarted as a whole within {within}", rate.count);
-            self.all_wait(group, &format!("{why}: not before {until}"));
-            self.wake(until);
+        if let Some((why, until)) = self.gangs_full().filter(|_| is_whole(group)) {
+            self.all_wait(group, &why);
+            if let Some(until) = until {
+                self.wake(until);
+            }
             return true;
         }
         if let Some(pause) = self.look.paused {

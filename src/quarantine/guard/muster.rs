@@ -1,20 +1,17 @@
 //! The fleet as the guard counts it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Candidate, Limit, limits_of,
+    Candidate, Limit, Window,
     queue::{Rank, Turn},
 };
 use crate::{
     locate::NodeName,
     policy::{Config, Limits, PolicyGuard, Rate},
-    quarantine::{release::later, view::NodeView},
+    quarantine::view::NodeView,
 };
 
 /// No window of a limit is longer.
@@ -26,7 +23,8 @@ pub struct Muster {
     nodes: BTreeMap<NodeName, Counted>,
     fleet: Count,
     pools: BTreeMap<String, Count>,
-    queue: BTreeMap<(Rank, NodeName), Turn>,
+    /// Those with a turn, in order.
+    queue: BTreeSet<(Rank, NodeName)>,
     /// Isolations of the last hour, also of nodes that were released since.
     recent: BTreeSet<(Timestamp, NodeName)>,
     /// Isolations that are being written.
@@ -80,7 +78,7 @@ impl Muster {
             nodes: BTreeMap::new(),
             fleet: Count { nodes: 0, isolated: 0, healthy: 0 },
             pools: BTreeMap::new(),
-            queue: BTreeMap::new(),
+            queue: BTreeSet::new(),
             recent: BTreeSet::new(),
             reserved: BTreeSet::new(),
         }
@@ -99,7 +97,7 @@ impl Muster {
         self.fleet.add(&node);
         self.pools.entry(node.pool.clone()).or_default().add(&node);
         if let Some(turn) = &node.turn {
-            self.queue.insert((turn.rank, view.name.clone()), turn.clone());
+            self.queue.insert((turn.rank, view.name.clone()));
         }
         if let Some(at) = view.isolated_at {
             // One that another clock dated into the future began now at the latest.
@@ -151,42 +149,47 @@ impl Muster {
         self.queue.len()
     }
 
-    /// Who waits, and for which policy.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = (&Rank, &NodeName, &str)> {
-        self.queue.iter().map(|((rank, name), turn)| (rank, name, turn.policy.as_str()))
+    /// Who waits, and for what.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (&NodeName, &Turn)> {
+        self.queue.iter().filter_map(|(_, name)| Some((name, self.nodes.get(name)?.turn.as_ref()?)))
     }
 
     /// The first in the queue for which there is room now, but for those in `not`.
     #[must_use]
     pub fn next_in(&self, not: &BTreeSet<NodeName>, config: &Config, now: Timestamp) -> Option<NodeName> {
         let sheet = Sheet::new(self, None, now);
-        let let_in = |name: &NodeName, turn: &Turn| {
-            let node = self.nodes.get(name).filter(|_| !not.contains(name) && !self.reserved.contains(name));
-            node.is_some_and(|node| sheet.refuses(&node.pool, node.healthy, turn, config).is_none())
-        };
-        let waiting = self.queue.iter().map(|((_, name), turn)| (name, turn));
-        waiting.into_iter().find(|(name, turn)| let_in(name, turn)).map(|(name, _)| name.clone())
+        self.queue
+            .iter()
+            .map(|(_, name)| name)
+            .find(|name| {
+                let tried = not.contains(*name) || self.reserved.contains(*name);
+                !tried && self.waits(name).is_some_and(|waits| sheet.refuses(&waits, config).is_none())
+            })
+            .cloned()
     }
 
-    /// Why a node that waits may not be isolated now; `None` if it may, or does not wait.
-    #[must_use]
-    pub fn refusal_of(&self, name: &NodeName, config: &Config, now: Timestamp) -> Option<String> {
+    /// A node that waits, as it was seen last.
+    fn waits<'a>(&'a self, name: &'a NodeName) -> Option<Candidate<'a>> {
         let node = self.nodes.get(name)?;
-        let candidate = Candidate { node: name, pool: &node.pool, healthy: node.healthy, turn: node.turn.as_ref()? };
-        self.refusal(&candidate, config, now)
+        Some(Candidate { node: name, pool: &node.pool, healthy: node.healthy, turn: node.turn.as_ref()? })
+    }
+
+    /// Why a node that waits may not be isolated now, and its number in the queue; `None` if it may, or does not wait.
+    pub(super) fn refused(&self, name: &NodeName, config: &Config, now: Timestamp) -> Option<(String, usize)> {
+        self.refuses(&self.waits(name)?, config, now)
     }
 
     /// Whether a node waits although there is room for it.
     #[must_use]
     pub fn is_let_in(&self, name: &NodeName, config: &Config, now: Timestamp) -> bool {
-        self.nodes.get(name).is_some_and(|node| node.turn.is_some()) && self.refusal_of(name, config, now).is_none()
+        self.waits(name).is_some_and(|waits| self.refuses(&waits, config, now).is_none())
     }
 
     /// Say which limit a node waits for, if it waits.
     pub fn explain(&self, view: &mut NodeView, config: &Config, now: Timestamp) {
         if view.turn.is_some() {
-            view.waiting_for = match self.refusal_of(&view.name, config, now) {
-                Some(why) => format!("room: {why}"),
+            view.waiting_for = match self.refused(&view.name, config, now) {
+                Some(refused) => format!("room: {}", sentence(refused)),
                 None => "its isolation: there is room, and it is tried again if it fails".to_owned(),
             };
         }
@@ -195,43 +198,48 @@ impl Muster {
     /// Why a node may not be isolated now. Who stands before it in the queue takes the room first, as far as the limits let it: one
     /// that its pool keeps waiting keeps nobody else waiting.
     #[must_use]
-    pub fn refusal<'a>(&'a self, candidate: &Candidate<'a>, config: &Config, now: Timestamp) -> Option<String> {
+    pub fn refusal(&self, candidate: &Candidate<'_>, config: &Config, now: Timestamp) -> Option<String> {
+        self.refuses(candidate, config, now).map(sentence)
+    }
+
+    fn refuses(&self, candidate: &Candidate<'_>, config: &Config, now: Timestamp) -> Option<(String, usize)> {
         let mut sheet = Sheet::new(self, Some(candidate), now);
         let place = (candidate.turn.rank, candidate.node.clone());
         // One that is being written stands on the sheet already.
         let waits = |name: &NodeName| name != candidate.node && !self.reserved.contains(name);
-        let ahead = || self.queue.range(..&place).filter(|((_, name), _)| waits(name));
-        let check = |sheet: &Sheet<'_>| sheet.refuses(candidate.pool, candidate.healthy, candidate.turn, config);
-        let mut refused = check(&sheet);
+        let ahead = || self.queue.range(..&place).map(|(_, name)| name).filter(|name| waits(name));
+        let mut refused = sheet.refuses(candidate, config);
         if refused.is_none() {
-            for ((_, name), turn) in ahead() {
-                let Some(node) = self.nodes.get(name) else { continue };
-                if sheet.refuses(&node.pool, node.healthy, turn, config).is_some() {
-                    continue;
-                }
-                sheet.take(&node.pool, node.is_healthy());
-                refused = check(&sheet);
-                if refused.is_some() {
-                    break;
+            for first in ahead().filter_map(|name| self.waits(name)) {
+                if sheet.refuses(&first, config).is_none() {
+                    sheet.take(&first);
+                    refused = sheet.refuses(candidate, config);
+                    if refused.is_some() {
+                        break;
+                    }
                 }
             }
         }
-        let number = || ahead().count() + 1;
-        refused.map(|(limit, own)| format!("{}, number {} in the queue", limit.text(own), number()))
+        let (limit, own) = refused?;
+        Some((limit.text(own), ahead().count() + 1))
     }
 
     /// When time alone next makes room for somebody who waits.
     #[must_use]
     pub fn next_room(&self, config: &Config, now: Timestamp) -> Option<Timestamp> {
-        self.queue.first_key_value()?;
+        self.queue.first()?;
+        let sheet = Sheet::new(self, None, now);
         let own = config.policies.iter().filter_map(|policy| match &policy.guard {
-            Some(PolicyGuard::Limits(limits)) => Some(limits.new.within),
+            Some(PolicyGuard::Limits(limits)) => Some(limits),
             _ => None,
         });
-        let windows = own.chain([config.guard.limits.new.within]);
-        let ends = windows.filter_map(|within| self.recent.iter().map(|(at, _)| later(*at, within)).find(|end| *end > now));
-        ends.min()
+        own.chain([&config.guard.limits]).filter_map(|limits| sheet.new_isolations(limits.new).room_at).min()
     }
+}
+
+/// What refuses a node and its number in the queue, as a clause.
+pub(super) fn sentence((why, number): (String, usize)) -> String {
+    format!("{why}, number {number} in the queue")
 }
 
 /// The room that is left while those in front take theirs.
@@ -258,6 +266,7 @@ impl<'a> Sheet<'a> {
                 // It stands already.
                 Some(other) if other.isolated => continue,
                 Some(other) => sheet.isolate(&other.pool, other.is_healthy()),
+                // It has just come, and nobody knows its pool yet.
                 None => sheet.fleet.isolated += 1,
             }
             sheet.writing += 1;
@@ -276,12 +285,10 @@ impl<'a> Sheet<'a> {
     }
 
     /// How many were isolated of late, and how many may be.
-    pub(super) fn new_isolations(&self, rate: Rate) -> Limit<'static> {
-        let most = usize::try_from(rate.count).unwrap_or(usize::MAX);
-        let lately = self.within(rate.within);
-        let isolated = lately.len() + self.writing;
-        let next = isolated.checked_sub(most).and_then(|over| lately.get(over));
-        Limit::New { isolated, most, within: rate.within, next: next.map(|at| later(*at, rate.within)) }
+    pub(super) fn new_isolations(&self, rate: Rate) -> Window {
+        // From the latest on: those that have been isolated for long stand there as well.
+        let latest_first = self.muster.recent.iter().rev().map(|(at, _)| *at);
+        Window::of(latest_first, self.writing, rate, self.now)
     }
 
     /// The candidate as one that is not isolated, whatever was seen of it last.
@@ -319,24 +326,18 @@ impl<'a> Sheet<'a> {
     }
 
     /// One that waits goes first.
-    fn take(&mut self, pool: &'a str, healthy: bool) {
-        self.first.push((pool, healthy));
+    fn take(&mut self, first: &Candidate<'a>) {
+        self.first.push((first.pool, first.healthy));
     }
 
-    /// What refuses a node of that pool, and whose limit it is if a policy's own: the limits of one policy that wants it isolated are
-    /// enough to let it in.
-    fn refuses<'p>(
-        &self,
-        pool: &'p str,
-        healthy: bool,
-        turn: &'p Turn,
-        config: &'p Config,
-    ) -> Option<(Limit<'p>, Option<&'p str>)> {
+    /// What refuses a node, and whose limit it is if a policy's own: the limits of one policy that wants it isolated are enough to let
+    /// it in.
+    fn refuses<'p>(&self, candidate: &Candidate<'p>, config: &Config) -> Option<(Limit<'p>, Option<&'p str>)> {
         let mut first = None;
-        for policy in turn.policies() {
-            let (limits, own) = limits_of(config, policy)?;
-            let refused = self.check(pool, healthy, limits)?;
-            first.get_or_insert((refused, own));
+        for policy in candidate.turn.policies() {
+            let (limits, is_own) = config.limits_for(policy)?;
+            let refused = self.check(candidate.pool, candidate.healthy, limits)?;
+            first.get_or_insert((refused, is_own.then_some(policy)));
         }
         first
     }
@@ -361,16 +362,7 @@ impl<'a> Sheet<'a> {
             let (healthy, nodes) = (of_pool.healthy, of_pool.nodes);
             return Some(Limit::Floor { pool, healthy, nodes, least, percent: limits.min_healthy });
         }
-        let new = self.new_isolations(limits.new);
-        matches!(new, Limit::New { isolated, most, .. } if isolated + first >= most).then_some(new)
-    }
-
-    /// When nodes were isolated that count still, the first first.
-    fn within(&self, within: Duration) -> Vec<Timestamp> {
-        // From the latest on: those that have been isolated for long stand there as well.
-        let latest = self.muster.recent.iter().rev().map(|(at, _)| *at);
-        let mut times: Vec<Timestamp> = latest.take_while(|at| later(*at, within) > self.now).collect();
-        times.reverse();
-        times
+        let window = self.new_isolations(limits.new);
+        (window.begun + first >= window.most).then_some(Limit::New { window, within: limits.new.within })
     }
 }

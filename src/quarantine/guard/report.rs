@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Limit, Muster, Severity, muster::Sheet};
+use super::{Muster, Severity, Window, muster::Sheet, queue::Turn};
 use crate::{
     locate::NodeName,
     policy::{Config, Limits, PolicyGuard},
-    quarantine::{eviction::Restart, release::later},
+    quarantine::eviction::Restart,
 };
 
 /// Those who wait are named up to so many, the first of the queue.
@@ -40,7 +40,7 @@ pub struct LimitUse {
     /// The pool; empty for nodes without the label. Absent for limits of the whole fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// What is counted, as it is now: nodes isolated, healthy, or isolated of late; groups evicted of late.
+    /// What is counted, as it is now: nodes isolated, healthy, or isolated of late; groups restarted of late.
     pub value: usize,
     /// The most that may be; for `min_healthy` the least.
     pub bound: usize,
@@ -113,29 +113,24 @@ impl LimitUse {
         let policy = policy.map(str::to_owned);
         Self { limit, policy, pool: None, value, bound, nodes: None, full, room_at: None }
     }
+
+    fn of_rate(limit: &'static str, policy: Option<&str>, window: Window) -> Self {
+        let full = window.is_full();
+        Self { room_at: window.room_at, ..Self::of(limit, policy, (window.begun, window.most), full) }
+    }
 }
 
 fn gangs(restarts: &[Restart], config: &Config, now: Timestamp) -> LimitUse {
-    let rate = config.guard.max_evicted_gangs;
-    let mut ends: Vec<Timestamp> =
-        restarts.iter().filter(|r| r.whole).map(|r| later(r.at, rate.within)).filter(|end| *end > now).collect();
-    ends.sort_unstable();
-    let (value, bound) = (ends.len(), usize::try_from(rate.count).unwrap_or(usize::MAX));
-    let room_at = value.checked_sub(bound).and_then(|over| ends.get(over).copied());
-    LimitUse { room_at, ..LimitUse::of("guard.max_evicted_gangs", None, (value, bound), value >= bound) }
+    LimitUse::of_rate("guard.max_evicted_gangs", None, Restart::window(restarts, config.guard.max_evicted_gangs, now))
 }
 
 impl Sheet<'_> {
-    fn uses(&self, limits: &Limits, policy: Option<&str>) -> Vec<LimitUse> {
+    fn uses(&self, limits: &Limits, policy: Option<&str>) -> [LimitUse; 2] {
         let fleet = self.fleet();
         let most = limits.fleet.of(fleet.nodes);
         let share = LimitUse::of("guard.max_isolated", policy, (fleet.isolated, most), fleet.isolated >= most);
-        let mut uses = vec![LimitUse { nodes: Some(fleet.nodes), ..share }];
-        if let Limit::New { isolated, most, next, .. } = self.new_isolations(limits.new) {
-            let new = LimitUse::of("guard.max_new_isolations", policy, (isolated, most), isolated >= most);
-            uses.push(LimitUse { room_at: next, ..new });
-        }
-        uses
+        let new = LimitUse::of_rate("guard.max_new_isolations", policy, self.new_isolations(limits.new));
+        [LimitUse { nodes: Some(fleet.nodes), ..share }, new]
     }
 
     fn uses_of_pools(&self, limits: &Limits, policy: Option<&str>) -> Vec<LimitUse> {
@@ -151,14 +146,14 @@ impl Sheet<'_> {
 
 impl Muster {
     fn queue(&self, most: usize, config: &Config, now: Timestamp) -> Vec<Waiting> {
-        let waits = |(at, (rank, node, policy)): (usize, (&super::Rank, &NodeName, &str))| Waiting {
+        let waits = |(at, (node, Turn { rank, policy, .. })): (usize, (&NodeName, &Turn))| Waiting {
             number: at + 1,
             node: node.clone(),
-            policy: policy.to_owned(),
+            policy: policy.clone(),
             weight: rank.weight.0,
             severity: rank.severity.0,
             since: rank.since,
-            refused: self.refusal_of(node, config, now),
+            refused: self.refused(node, config, now).map(|(why, _)| why),
         };
         self.in_order().take(most).enumerate().map(waits).collect()
     }

@@ -1,7 +1,4 @@
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -49,24 +46,7 @@ fn name(name: &str) -> NodeName {
 
 fn node(n: &str, pool: &str) -> NodeView {
     let labels = [("pool", pool), ("nvidia.com/gpu.present", "true")];
-    let facts = NodeFacts {
-        name: name(n),
-        uid: n.to_owned(),
-        resource_version: "1".to_owned(),
-        created: None,
-        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        annotations: BTreeMap::new(),
-        taints: Vec::new(),
-        taints_manager: None,
-        unschedulable: false,
-        ready: true,
-        provider_id: None,
-        system_uuid: None,
-        boot_id: None,
-        internal_ips: Vec::new(),
-        gpus: None,
-        whole_gpus: None,
-    };
+    let facts = NodeFacts { labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(), ..NodeFacts::bare(n) };
     NodeView::of(&facts, &config(), at(0))
 }
 
@@ -175,7 +155,7 @@ fn the_heavier_the_graver_and_the_older_come_first_and_a_full_pool_keeps_no_othe
         order.push(next.to_string());
     }
     assert_eq!(order, ["q-grave", "q-less", "q-old"], "the one of the full pool is passed over");
-    let of = |n: &str| muster.refusal_of(&name(n), &config(), at(200));
+    let of = |n: &str| muster.refused(&name(n), &config(), at(200)).map(muster::sentence);
     assert_eq!(of("q-grave"), None);
     assert_eq!(of("q-less").unwrap(), "guard.max_isolated: 2 of 3 nodes are isolated, number 3 in the queue");
     assert_eq!(of("p-heavy").unwrap(), "guard.pools.max_isolated: 2 of 2 nodes of pool p are isolated, number 1 in the queue");
@@ -301,7 +281,7 @@ proptest! {
                     while let Some(next) = muster.next_in(&BTreeSet::new(), &config, at(now)) {
                         let view = views.iter_mut().find(|view| view.name == next).unwrap();
                         prop_assert!(view.turn.is_some(), "it waited");
-                        prop_assert_eq!(muster.refusal_of(&next, &config, at(now)), None, "and nobody stood before it");
+                        prop_assert_eq!(muster.refused(&next, &config, at(now)), None, "and nobody stood before it");
                         (view.turn, view.isolated, view.isolated_at) = (None, true, Some(at(now)));
                         muster.see(view, at(now));
                         begun.insert((now, next.clone()));

@@ -288,3 +288,16 @@ fn only_so_many_groups_restart_as_a_whole_within_the_window_and_single_pods_go_o
     world.now = at(100);
     assert_eq!(world.begin(), ["b"]);
 }
+
+#[test]
+fn a_group_of_which_any_pod_restarts_it_as_a_whole_is_one_that_does() {
+    let part = |name: &str, loss| pod(name).of("JobSet team-a/llm", Framework::JobSet, loss);
+    let mut world = World::new("").with(part("a", Loss::Each)).with(part("b", Loss::Whole));
+    let before = |second| Restart::of("JobSet team-b/elsewhere", true, at(second));
+    world.restarts = (1..=5).map(|n| before(-n)).collect();
+    assert_eq!(world.begin(), NOBODY);
+    assert!(world.why("a").starts_with("guard.max_evicted_gangs: 5 groups"), "{}", world.why("a"));
+    world.restarts.clear();
+    world.begin();
+    assert!(world.record().restarts[0].whole);
+}

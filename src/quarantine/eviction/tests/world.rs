@@ -83,22 +83,14 @@ impl World {
             "added": { "taint": taint, "cordon": false, "at": at(0) }, "before": { "unschedulable": false },
         });
         let node = NodeFacts {
-            name: NodeName::parse("gpu-1").unwrap(),
             uid: "uid-1".to_owned(),
             resource_version: "7".to_owned(),
-            created: None,
             labels: BTreeMap::from([("nvidia.com/gpu.present".to_owned(), "true".to_owned())]),
             annotations: BTreeMap::from([("gpu-quarantine.dev/record".to_owned(), record.to_string())]),
             taints: vec![taint],
-            taints_manager: None,
-            unschedulable: false,
-            ready: true,
-            provider_id: None,
-            system_uuid: None,
-            boot_id: None,
-            internal_ips: Vec::new(),
             gpus: Some(8),
             whole_gpus: Some(8),
+            ..NodeFacts::bare("gpu-1")
         };
         Self {
             config: config(eviction),
