@@ -72,12 +72,15 @@ impl Training {
         progress(self.shared())
     }
 
-    /// Wait until all ranks, in one group, are past a step; what they did last.
-    async fn wait_past(&self, step: u64) -> Vec<Progress> {
-        eventually(&format!("all ranks are past step {step}"), PATIENCE, async || {
+    /// Wait until all ranks, in one group that is newer than `than`, are past a step; what they did last. What stands there of a group
+    /// that hangs is past its last checkpoint already.
+    async fn wait_past(&self, step: u64, than: u64) -> Vec<Progress> {
+        eventually(&format!("all ranks are past step {step} in a group newer than {than}"), PATIENCE, async || {
             let all = self.progress();
             let groups: BTreeSet<u64> = all.iter().map(|rank| rank.group).collect();
-            let right = all.len() == usize::try_from(RANKS).unwrap() && groups.len() == 1 && all.iter().all(|r| r.step > step);
+            let right = all.len() == usize::try_from(RANKS).unwrap()
+                && groups.len() == 1
+                && all.iter().all(|r| r.step > step && r.group > than);
             if right { Ok(all) } else { Err(self.tail(&all).await) }
         })
         .await
@@ -155,7 +158,7 @@ async fn a_training_run_whose_gpu_is_lost_goes_on_elsewhere_and_the_node_returns
     let mut other = bare("other", &node, &template(&scope, &json!({"app": "other"}), 0));
     other["spec"]["containers"][0]["command"] = json!(["sleep", "100000"]);
     let other = pods.create(&other).await;
-    let all = training.wait_past(25).await;
+    let all = training.wait_past(25, 0).await;
     assert_right(&all);
     story.step(format!(
         "four workers train: step {}, last checkpoint {}",
@@ -168,6 +171,7 @@ async fn a_training_run_whose_gpu_is_lost_goes_on_elsewhere_and_the_node_returns
     let hanging = training.wait_hanging().await;
     let stalled = hanging.iter().map(|rank| rank.step).max().expect("ranks");
     let checkpoint = worker::last_checkpoint(training.shared());
+    let hung = hanging.iter().map(|rank| rank.group).max().expect("ranks");
     let seen = pods.wait_running(WORKERS, 4).await;
     assert!(seen.iter().all(ready), "{seen:?}");
     assert_eq!(seen.iter().map(uid).collect::<BTreeSet<_>>(), before.iter().map(uid).collect());
@@ -200,13 +204,13 @@ async fn a_training_run_whose_gpu_is_lost_goes_on_elsewhere_and_the_node_returns
     let [came] = came[..] else { panic!("one pod came: {after:?}") };
     assert_ne!(node_of(came), node, "the pod came back to the node of which it was evicted");
     story.step(format!("the Job's controller made {}, the scheduler put it on {}", name(came), node_of(came)));
-    let resumed = training.wait_past(checkpoint).await;
+    let resumed = training.wait_past(checkpoint, hung).await;
     for rank in &resumed {
         assert_eq!(rank.resumed, checkpoint, "every rank goes on from the last checkpoint of all: {resumed:?}");
     }
     assert!(resumed.iter().any(|rank| rank.pod == name(came)), "{resumed:?}");
     story.step(format!("all four ranks go on from checkpoint {checkpoint}"));
-    let past = training.wait_past(stalled).await;
+    let past = training.wait_past(stalled, hung).await;
     assert_right(&past);
     story.step(format!("they pass step {stalled}, where they hung, with the state of a run that never hung"));
     assert_eq!(pods.get("other").await.map(|pod| (uid(&pod).to_owned(), runs(&pod))), Some((uid(&other).to_owned(), true)));
